@@ -41,6 +41,7 @@ export class RefusedError extends Error {
 const refusals: Record<Refusal, string> = {
   queue_full: "too many requests are waiting",
   too_long: "the prompt is longer than the model's maximum context length",
+  ranks_refuse: "a rank refuses the model",
   bad_token: "the prompt is empty or has a token that the model does not know",
 };
 

@@ -77,7 +77,7 @@ export type SentEvents = {
   readonly others: readonly RequestEvent[];
 };
 
-export type Refusal = SchedulerRefusal | "bad_token";
+export type Refusal = SchedulerRefusal | "bad_token" | "ranks_refuse";
 
 export type EngineOptions = {
   /** Sequences that run at once; 1 is batching off. */

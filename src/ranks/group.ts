@@ -93,6 +93,8 @@ export class RankGroup {
   #isStopped = false;
   #sshRanks: SshRank[] = [];
   #loss: string | undefined;
+  /** The rank that refuses a model, by its name. */
+  readonly #refusals = new Map<string, number>();
   /** The file that ranks of this machine connect by. */
   #memory: string | undefined;
   #connections: string | undefined;
@@ -155,25 +157,37 @@ export class RankGroup {
     };
   }
 
+  /** Why this model cannot be computed, if a rank refuses it. */
+  refusalOf(model: string): string | undefined {
+    const member = this.#members[this.#refusals.get(model) ?? -1];
+    return member && `${nameOf(member)} has other files of the model, or cannot read them`;
+  }
+
   /** The end of a mailbox for an engine Worker, which replaces the one before. */
   connect(): Mailbox {
     this.#user?.port.close();
     this.#user = undefined;
+    this.#refusals.clear();
     // What ranks have loaded for the Worker before is nobody's.
     if (this.#isFormed && this.#isUsed) this.#lose("the engine was restarted");
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
     this.#user = { mailbox: { port: port1, arrivals }, port: port1 };
-    port1.on("message", (message: FromRankUser) => {
-      if (!this.#isFormed) return;
-      if (message.kind === "giveUp") this.#lose(message.reason);
-      else {
-        this.#isUsed = true;
-        for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
-      }
-    });
+    port1.on("message", (message: FromRankUser) => this.#hearUser(message));
     if (this.#isFormed) this.#tellFormed();
     return { port: port2, arrivals };
+  }
+
+  #hearUser(message: FromRankUser): void {
+    if (message.kind === "refused") {
+      if (message.rank === undefined) this.#refusals.delete(message.model);
+      else this.#refusals.set(message.model, message.rank);
+    } else if (!this.#isFormed) return;
+    else if (message.kind === "giveUp") this.#lose(message.reason);
+    else {
+      this.#isUsed = true;
+      for (const { channel } of this.#members) channel?.sendBytes(message.bytes);
+    }
   }
 
   async stop(): Promise<void> {

@@ -50,7 +50,9 @@ export type ToRankUser =
 /** What the engine Worker says: to all ranks, or of them. */
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
-  | { kind: "giveUp"; reason: string };
+  | { kind: "giveUp"; reason: string }
+  /** The rank that refuses a model; undefined once none does. */
+  | { kind: "refused"; model: string; rank: number | undefined };
 
 /** Between the main threads, as JSON. */
 export type Hello = { kind: "hello"; rank: number; nonce: string; proof: string; version: string };

@@ -211,6 +211,16 @@ export class Scheduler {
     return outcomes;
   }
 
+  /** Ends every waiting sequence with an error, since no step will be launched. */
+  failWaiting(): Outcome[] {
+    const outcomes: Outcome[] = [];
+    // Forks join the queue when the sequence whose prompt they share ends.
+    for (let [next] = this.#waiting; next; [next] = this.#waiting) {
+      outcomes.push(this.#endWithError(next)!);
+    }
+    return outcomes;
+  }
+
   /** Throws unless every block is accounted for. */
   check(inFlight: readonly Batch[] = []): void {
     const rows = inFlight.flatMap((batch) => batch.rows);

@@ -94,7 +94,8 @@ export class ModelEngine {
   }
 
   submit(id: number, request: EngineRequest): Refusal | undefined {
-    const { vocabulary, name, options, matchers } = this.#parts;
+    const { vocabulary, name, options, matchers, runner } = this.#parts;
+    if (runner.isRefused) return "ranks_refuse";
     const { prompt, sampling, n = 1 } = request;
     // An id past the vocabulary would be read from beyond the embedding's memory, or written to beyond
     // that of the logits.

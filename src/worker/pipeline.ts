@@ -23,6 +23,8 @@ export type StepRunner = {
   readonly traffic?: Traffic;
   /** Why all that was computed is lost, where it is; once. */
   takeLoss?(): string | undefined;
+  /** Whether a rank refuses the model, so that requests would wait without an end. */
+  readonly isRefused?: boolean;
 };
 
 /** A step that was launched, or could not be. */
@@ -103,12 +105,13 @@ export class Pipeline {
   }
 
   #lose(error: string): Landed {
+    const { runner, scheduler } = this.#parts;
     const batch = { step: 0, rows: [], copies: [], preempted: 0, prompt: { plain: 0, scored: 0 } };
     return {
       batch,
       ms: 0,
       reports: undefined,
-      outcomes: this.#parts.scheduler.failRunning(),
+      outcomes: [...scheduler.failRunning(), ...(runner.isRefused ? scheduler.failWaiting() : [])],
       error,
     };
   }

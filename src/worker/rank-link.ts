@@ -71,6 +71,11 @@ export class RankLink {
     this.#mailbox.port.postMessage({ kind: "giveUp", reason } satisfies FromRankUser);
   }
 
+  /** The rank that refuses a model; undefined once none does. */
+  tellRefusal(model: string, rank: number | undefined): void {
+    this.#mailbox.port.postMessage({ kind: "refused", model, rank } satisfies FromRankUser);
+  }
+
   /** Takes in all that has arrived; waits so long where there is nothing. */
   poll(timeoutMs: number): void {
     let message = receive<ToRankUser>(this.#mailbox, timeoutMs);
@@ -118,6 +123,7 @@ export class RankRunner implements StepRunner {
   readonly #progress = new Map<number, [loadedBytes: number, totalBytes: number]>();
   readonly #outputs: StepOutputs[] = [];
   #loss: string | undefined;
+  #refusedBy: number | undefined;
   /** Of the first rank, in all steps. */
   traffic: Traffic = noTraffic;
 
@@ -176,6 +182,17 @@ export class RankRunner implements StepRunner {
     return loss;
   }
 
+  /** Until the group forms again. */
+  get isRefused(): boolean {
+    return this.#refusedBy !== undefined;
+  }
+
+  #refuse(rank: number | undefined): void {
+    if (rank === this.#refusedBy) return;
+    this.#refusedBy = rank;
+    this.#link.tellRefusal(this.#load.model, rank);
+  }
+
   launch(inputs: StepInputs): Launched {
     const { model } = this.#load;
     const { formation } = this.#link;
@@ -227,6 +244,7 @@ export class RankRunner implements StepRunner {
         break;
       case "refused":
         this.#loss = `rank ${rank}: ${message.reason}`;
+        this.#refuse(rank);
         break;
       case "outputs":
         this.#outputs.push(message.outputs);
@@ -237,11 +255,13 @@ export class RankRunner implements StepRunner {
 
   lose(reason: string): void {
     this.#loss = reason;
+    this.#refuse(undefined);
     this.#held.clear();
     this.#outputs.length = 0;
   }
 
   free(): void {
+    this.#refuse(undefined);
     this.#close();
   }
 }

@@ -1,5 +1,10 @@
 // A server whose model is divided among two processes: it answers as one whose model is whole, and outlives both.
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { writeChatModel } from "../support/chat-model.ts";
+import { expectRefusal } from "../support/fault-checks.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
 // Few blocks and small steps: prompts are chunked, and sequences are preempted.
@@ -78,7 +83,7 @@ type Ps = {
   ranks: { rank: number; pid: number; state: string }[];
 };
 
-const psOf = async () => (await (await divided.get("/ps")).json()) as Ps;
+const psOf = async (server = divided) => (await (await server.get("/ps")).json()) as Ps;
 
 test("ps and metrics have its ranks, and what they send each other", async () => {
   const { models, ranks } = await psOf();
@@ -144,3 +149,34 @@ test.each([
   },
   60_000,
 );
+
+test("ranks that come back with other files are named, and no request waits for them", async () => {
+  const model = mkdtempSync(join(tmpdir(), "mlx-serve-ranks-"));
+  writeChatModel(model);
+  const server = await startTestServer({ model, args: ["--ranks", "2"] });
+  const config = join(model, "config.json");
+  const own = readFileSync(config, "utf8");
+  const health = async () => (await (await server.get("/health")).json()) as object;
+  const ask = () => server.post("/v1/completions", { prompt: "x", max_tokens: 2 });
+  const loseRank = async () => {
+    process.kill((await psOf(server)).ranks[1]!.pid, "SIGKILL");
+    while (server.serving.ranks!.status().isFormed) await Bun.sleep(5);
+  };
+  try {
+    writeFileSync(config, JSON.stringify({ ...JSON.parse(own), rope_theta: 20_000 }));
+    await loseRank();
+    await expectRefusal(await ask(), { status: 500 });
+    expect(await health()).toEqual({
+      status: "down",
+      reason: expect.stringMatching(/^rank [01] \(127\.0\.0\.1\) has other files of the model/),
+    });
+    await expectRefusal(await ask(), { status: 503 });
+    writeFileSync(config, own);
+    await loseRank();
+    while ((await ask()).status !== 200) await Bun.sleep(50);
+    expect(await health()).toEqual({ status: "ok" });
+  } finally {
+    await server.stop();
+    rmSync(model, { recursive: true });
+  }
+}, 60_000);

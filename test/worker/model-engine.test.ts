@@ -316,6 +316,37 @@ describe("a step", () => {
 });
 
 /** Two steps under way, each computed when it is drawn, as on a device for rows that look back. */
+test("a model that a rank refuses ends what waits for it, and takes no more until the ranks are there", () => {
+  class RefusedRunner extends HashRunner {
+    isRefused = false;
+    loss: string | undefined;
+    isReady = () => this.loss === undefined && !this.isRefused;
+    takeLoss() {
+      const { loss } = this;
+      this.loss = undefined;
+      return loss;
+    }
+  }
+  const { engine, runner, submit, step, run, answer } = setUpWith(RefusedRunner, { maxBatch: 2 });
+  submit(1, { n: 2 });
+  step();
+  submit(2, { n: 3 });
+  runner.loss = "rank 1 is gone";
+  step();
+  expect([answer(1).ends, answer(2).ends]).toEqual([["error"], []]);
+  runner.isRefused = true;
+  runner.loss = "rank 1 refuses";
+  expect(step()!.report.error).toBe("rank 1 refuses");
+  expect(range(3).map((index) => answer(2, index).ends)).toEqual(Array(3).fill(["error"]));
+  expect(engine.scheduler.idle).toBe(true);
+  expect(step()).toBeUndefined();
+  expect(submit(3)).toBe("ranks_refuse");
+  runner.isRefused = false;
+  expect(submit(4)).toBeUndefined();
+  run();
+  expect(answer(4).tokens).toEqual(answerTo(range(10), 5, 4));
+});
+
 class AheadRunner extends HashRunner {
   override readonly depth = 2;
   readonly log: string[] = [];

@@ -36,8 +36,8 @@ function setUp(stepLimitMs?: number) {
     for (;;) {
       const message = receiveMessageOnPort(port1)?.message as FromRankUser | undefined;
       if (!message) return all;
-      if (message.kind === "giveUp") all.push(message);
-      else all.push(deserialize(message.bytes.buffer as ArrayBuffer));
+      if (message.kind === "message") all.push(deserialize(message.bytes.buffer as ArrayBuffer));
+      else all.push(message);
     }
   };
   const form = () => {
@@ -86,10 +86,33 @@ test("a model is loaded when all ranks have the same files, and is ready when al
 test("a rank with other files is named, and nothing is loaded", () => {
   const { runner, tell, say, heard } = setUp();
   tell({ kind: "formed", memory: [1, 1] });
+  runner.isReady();
   say(0, { kind: "checked", model: "tiny" });
   say(1, { kind: "refused", model: "tiny", reason: "not the server's model" });
   expect(() => runner.load({})).toThrow("rank 1: not the server's model");
-  expect(heard().map(({ kind }) => kind)).toEqual(["check"]);
+  expect(heard().map(({ kind }) => kind)).toEqual(["check", "refused"]);
+  runner.free();
+  expect(heard()[0]).toEqual({ kind: "refused", model: "tiny", rank: undefined });
+});
+
+test("a rank that refuses the model in a later group is told, until the group forms again", () => {
+  const { runner, tell, say, heard, form } = setUp();
+  form();
+  expect(runner.isReady()).toBe(true);
+  tell({ kind: "lost", reason: "rank 1 is gone" });
+  expect([runner.isReady(), runner.isRefused]).toEqual([false, false]);
+  tell({ kind: "formed", memory: [1, 1] });
+  runner.isReady();
+  heard();
+  say(1, { kind: "refused", model: "tiny", reason: "not the server's model" });
+  expect([runner.isReady(), runner.isRefused]).toEqual([false, true]);
+  expect(runner.takeLoss()).toBe("rank 1: not the server's model");
+  expect(heard()).toEqual([{ kind: "refused", model: "tiny", rank: 1 }]);
+  tell({ kind: "lost", reason: "rank 1 is gone" });
+  expect([runner.isReady(), runner.isRefused]).toEqual([false, false]);
+  expect(heard()).toEqual([{ kind: "refused", model: "tiny", rank: undefined }]);
+  form();
+  expect(runner.isReady()).toBe(true);
 });
 
 test("a step goes to the ranks, and its outputs come from the first", () => {

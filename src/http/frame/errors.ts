@@ -209,6 +209,8 @@ function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiErr
       return tooManyRequests(1, text, { code: "queue_full" });
     case "too_long":
       return tooLong(prompt);
+    case "ranks_refuse":
+      return unavailable(1, text);
     case "bad_token":
       return badRequest(prompt, text, "invalid_value");
   }

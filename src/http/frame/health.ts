@@ -32,5 +32,7 @@ function stateOf({ admission, engine, models, ranks }: Serving): Health {
   }
   if (models.isLoading) return { status: "loading", reason: "the model is being loaded" };
   if (models.hasFailed) return { status: "down", reason: "the model cannot be loaded" };
+  const refusal = ranks?.refusalOf(models.main);
+  if (refusal !== undefined) return { status: "down", reason: refusal };
   return { status: "ok" };
 }
