@@ -1,5 +1,6 @@
 // One connection: its requests are answered one after the other, in the order in which they came. A request
 // that arrives behind another is parsed when that one has been answered.
+import type { Logger } from "../../log.ts";
 import { RequestBody } from "./request-body.ts";
 import { RequestFault } from "./request-fault.ts";
 import { emptyLines, headLength, parseHead, type RequestHead } from "./request-head.ts";
@@ -15,6 +16,7 @@ export type Service = {
   idleMs: number;
   /** Whether connections close after the response that is under way. */
   isClosing: boolean;
+  log: Logger;
 };
 
 /** When to find out whether a client that has closed its side still reads: first after this, then ever later. */
@@ -38,11 +40,16 @@ export class Connection {
   }
 
   async #run(): Promise<void> {
-    while (await this.#serveNext()) {
-      // Requests that are there already would otherwise be answered before anything else happens.
-      if (this.stream.input.length > 0) await new Promise((resolve) => setImmediate(resolve));
+    try {
+      while (await this.#serveNext()) {
+        // Requests that are there already would otherwise be answered before anything else happens.
+        if (this.stream.input.length > 0) await new Promise((resolve) => setImmediate(resolve));
+      }
+      if (!this.stream.isGone) await this.stream.close();
+    } catch (error) {
+      this.#service.log.error({ err: error }, "a connection failed");
+      this.stream.destroy();
     }
-    if (!this.stream.isGone) await this.stream.close();
   }
 
   /** Answers one request. False if it was the last one. */
@@ -52,7 +59,7 @@ export class Connection {
       return head !== undefined && (await this.#answer(head));
     } catch (error) {
       const request = { method: "GET", isHttp10: false, keepAlive: false };
-      return writeResponse(this.stream, request, this.#service.refuse(error));
+      return await writeResponse(this.stream, request, this.#service.refuse(error));
     }
   }
 

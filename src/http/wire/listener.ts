@@ -1,6 +1,5 @@
 // The socket that clients connect to, and their connections. While file descriptors run short it is closed:
 // one that is open and cannot be accepted from keeps the event loop busy.
-import type { Logger } from "../../log.ts";
 import { Connection, type Service } from "./connection.ts";
 import { firstReserved, nextNumber } from "./descriptors.ts";
 
@@ -8,7 +7,6 @@ export type ListenerOptions = Omit<Service, "isClosing"> & {
   hostname: string;
   /** 0 chooses a free one. */
   port: number;
-  log: Logger;
 };
 
 /** Each takes some memory, even where descriptors are unlimited. */

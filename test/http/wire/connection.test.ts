@@ -1,4 +1,5 @@
 import { afterAll, describe, expect, test } from "bun:test";
+import { makeLogger } from "../../../src/log.ts";
 import { listen } from "../../support/http-service.ts";
 import { makeRandom } from "../../support/random.ts";
 import { exchange, RawConnection, readResponses, requestText } from "../../support/raw-http.ts";
@@ -85,6 +86,31 @@ describe("a response", () => {
   test("to a request that makes the service throw is 500", async () => {
     const { status, body } = await exchange(port, requestText("/throws"));
     expect([status, JSON.parse(body).error.message]).toEqual([500, "Internal error."]);
+  });
+});
+
+describe("a connection is closed, and the log says why,", () => {
+  const fault = new Error("a fault");
+  const unreadable = () =>
+    new Response(new ReadableStream({ start: (controller) => controller.error(fault) }));
+  test.each([
+    [
+      "if the refusal cannot be made",
+      () => {
+        throw fault;
+      },
+    ],
+    ["if the refusal cannot be written", unreadable],
+  ])("%s", async (_, refuse) => {
+    const errors: unknown[] = [];
+    const log = makeLogger({ level: "error", format: "json" });
+    log.error = (told: unknown) => errors.push(told);
+    const own = listen(answer, 30_000, { refuse, log });
+    const connection = await RawConnection.open(own.port);
+    await connection.write(requestText("/throws"));
+    await connection.ended;
+    expect([connection.received, errors]).toEqual(["", [{ err: fault }]]);
+    await own.stop(0);
   });
 });
 
