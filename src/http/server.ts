@@ -86,6 +86,8 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     },
   };
   const engine = await EngineClient.start(worker, hooks, options.ranks);
+  await using made = new AsyncDisposableStack();
+  made.defer(() => engine.stop());
   // Set after the start: an engine that cannot start at all makes `start` throw.
   hooks.onFailure = (error) => {
     models.restore();
@@ -141,8 +143,9 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     heartbeatMs: heartbeatSeconds * 1000,
     log,
   };
+  const kept = made.move();
   const stop = async () => {
-    await Promise.all([engine.stop(), grammars.stop(), encoder.stop()]);
+    await Promise.all([kept.disposeAsync(), grammars.stop(), encoder.stop()]);
     await options.ranks?.stop();
     responses.close();
   };
@@ -154,8 +157,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const { settings, log, idleSeconds = 30 } = options;
   const { serving, stop } = await startServing(options);
   const { engine, models, admission, batches } = serving;
-  const app = makeApp(serving);
   try {
+    const app = makeApp(serving);
     const listen = (port: number) => {
       return new Listener({
         hostname: settings.host,

@@ -1,5 +1,7 @@
 // The engine fails: the requests of the failed step get an error; others and later ones are not affected.
-import { afterAll, afterEach, beforeAll, describe, expect, mock, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, describe, expect, mock, spyOn, test } from "bun:test";
+import { EngineClient } from "../../../src/engine/client.ts";
+import type { KeyFile } from "../../../src/keys/key-file.ts";
 import { workerEntry } from "../../../src/worker-entry.ts";
 import { expectError, expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
 import { DEADLY_TOKEN, REFUSED_TOKEN } from "../../support/fault-tokens.ts";
@@ -141,4 +143,17 @@ describe("when the logits are NaN", () => {
     }
     expect(await ask(server, good)).toBe(expected);
   });
+});
+
+test("a server that cannot start ends its engine", async () => {
+  const start = spyOn(EngineClient, "start");
+  const keys = {
+    get keys(): KeyFile["keys"] {
+      throw new Error("a fault");
+    },
+  };
+  await expect(startTestServer({ keys })).rejects.toThrow("a fault");
+  const engine = await (start.mock.results[0]!.value as Promise<EngineClient>);
+  expect(engine.alive).toBe(false);
+  start.mockRestore();
 });
