@@ -20,8 +20,8 @@ export type RunOptions = Omit<InputRules, "endpoint"> & {
   answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
   /** A status or a count has changed. */
   onProgress?: (batch: Batch) => void;
-  /** The batch waits and tries again. */
-  onError(id: string, error: unknown): void;
+  /** The batch waits and tries again; without an id, expired files are not removed yet. */
+  onError(id: string | undefined, error: unknown): void;
   /** How long it waits then; five seconds by default. */
   retryMs?: number;
 };

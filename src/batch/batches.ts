@@ -30,7 +30,7 @@ export class Batches {
   constructor(options: BatchesOptions) {
     this.#options = options;
     this.store = new BatchStore(options.folder);
-    this.#sweep = setInterval(() => this.store.removeUnused(), SWEEP_MS).unref();
+    this.#sweep = setInterval(() => this.#removeUnused(), SWEEP_MS).unref();
     for (const batch of this.store.unfinished()) this.#begin(batch);
   }
 
@@ -67,6 +67,15 @@ export class Batches {
     for (const run of this.#runs.values()) run.interrupt();
     await this.finished();
     this.store.close();
+  }
+
+  /** What cannot be removed, as on a full disk, stays until the next sweep. */
+  #removeUnused(): void {
+    try {
+      this.store.removeUnused();
+    } catch (error) {
+      this.#options.onError(undefined, error);
+    }
   }
 
   #startLater(): void {

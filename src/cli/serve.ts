@@ -57,6 +57,7 @@ export async function serve(args: string[]): Promise<void> {
   });
   const url = ownUrl(server.url);
   remember({ url, key: localKey, pid: process.pid, drainMs: settings.drainTimeout }, log);
+  catchErrors(server, log);
   stopOnSignals(server, log);
   server.serving.batches.resume();
   process.on("SIGHUP", () => reloadKeys(server, keysPath, log));
@@ -93,6 +94,16 @@ export function environmentOf({ backend: wanted, threads }: Settings): NodeJS.Pr
   return process.env;
 }
 
+/** Errors that no request has heard of: requests are still answered, so the process goes on. */
+function catchErrors({ serving }: RunningServer, log: Logger): void {
+  const onError = (error: unknown) => {
+    serving.uncaughtErrors += 1;
+    log.error({ err: error }, "uncaught error");
+  };
+  process.on("uncaughtException", onError);
+  process.on("unhandledRejection", onError);
+}
+
 /** The first signal drains running requests, the second aborts them. */
 function stopOnSignals(server: RunningServer, log: Logger): void {
   let stopping = false;
@@ -101,10 +112,15 @@ function stopOnSignals(server: RunningServer, log: Logger): void {
     stopping = true;
     const { admission } = server.serving;
     log.info({ signal, requests: admission.count }, "draining; a second signal ends at once");
-    await server.drain();
+    try {
+      await server.drain();
+      log.info("stopped");
+    } catch (error) {
+      log.error({ err: error }, "the shutdown failed");
+      process.exitCode = 1;
+    }
     forgetServer(process.pid);
-    log.info("stopped");
-    process.exit(0);
+    process.exit();
   };
   process.on("SIGTERM", () => void stop("SIGTERM", 143));
   process.on("SIGINT", () => void stop("SIGINT", 130));

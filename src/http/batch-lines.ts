@@ -58,7 +58,10 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
       return Math.max(1, concurrent - 1);
     },
     answer: lineAnswerer(serving),
-    onError: (batch, error) => log.error({ batch, err: error }, "a batch has to wait"),
+    onError(batch, error) {
+      const told = batch === undefined ? "expired files are not removed" : "a batch has to wait";
+      log.error({ batch, err: error }, told);
+    },
   };
 }
 

@@ -141,6 +141,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
     url: undefined,
     env: options.env ?? process.env,
     heartbeatMs: heartbeatSeconds * 1000,
+    uncaughtErrors: 0,
     log,
   };
   const kept = made.move();

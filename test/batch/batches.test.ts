@@ -320,6 +320,24 @@ describe("a process that ends", () => {
   });
 });
 
+test("expired files that cannot be removed stay until the next sweep", () => {
+  const interval = spyOn(globalThis, "setInterval");
+  const errors: unknown[] = [];
+  const { store } = open(echo, { onError: (...told) => void errors.push(told) });
+  const [sweep] = interval.mock.calls.at(-1) as unknown as [() => void];
+  interval.mockRestore();
+  const expired = addFile(store, "x", { expiresAt: nowSeconds() - 1 });
+  const full = new Error("database or disk is full");
+  spyOn(store, "removeUnused").mockImplementationOnce(() => {
+    throw full;
+  });
+  sweep();
+  expect(errors).toEqual([[undefined, full]]);
+  expect(readdirSync(join(folder, "files"))).toEqual([expired]);
+  sweep();
+  expect(readdirSync(join(folder, "files"))).toEqual([]);
+});
+
 function throwFull(): never {
   throw Object.assign(new Error("database or disk is full"), { code: "SQLITE_FULL" });
 }
@@ -350,7 +368,7 @@ describe("an input that the server fails to read", () => {
     ["a file that is gone", {}],
   ])("ends its batch as failed after three tries: %s", async (name, more) => {
     const errors: unknown[] = [];
-    const onError = (_: string, error: unknown) => void errors.push(error);
+    const onError = (_: string | undefined, error: unknown) => void errors.push(error);
     const batches = open(echo, { ...quick, ...more, onError });
     const inputFile = addFile(batches.store, jsonLines(chatLines(5)));
     if (name === "a file that is gone") rmSync(batches.store.pathOf(inputFile));
@@ -365,7 +383,7 @@ describe("an input that the server fails to read", () => {
 
   test("is read again until the disk has room for its lines", async () => {
     const errors: unknown[] = [];
-    const onError = (_: string, error: unknown) => void errors.push(error);
+    const onError = (_: string | undefined, error: unknown) => void errors.push(error);
     const batches = open(echo, { ...quick, onError });
     const addLines = spyOn(batches.store, "addLines");
     for (let i = 0; i < 10; i++) addLines.mockImplementationOnce(() => throwFull());

@@ -20,6 +20,12 @@ export const Health = z
       })
       .optional()
       .describe("Long work that the server is at."),
+    uncaught_errors: z
+      .int()
+      .optional()
+      .describe(
+        "Errors outside any request since the start, if there were some; the log has them.",
+      ),
   })
   .meta({ id: "Health" });
 export type Health = z.infer<typeof Health>;

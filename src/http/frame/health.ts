@@ -13,7 +13,9 @@ export function health(serving: Serving) {
 
 export function healthOf(serving: Serving): Health {
   const activity = activityOf(serving);
-  return { ...stateOf(serving), ...(activity && { activity }) };
+  const { uncaughtErrors: count } = serving;
+  const errors = count > 0 && { uncaught_errors: count };
+  return { ...stateOf(serving), ...(activity && { activity }), ...errors };
 }
 
 /** A compile has no end that is known; its kernel is a detail. */

@@ -34,5 +34,7 @@ export type Serving = {
   env: Environment;
   /** How long a stream may be without events before a heartbeat is sent. */
   heartbeatMs: number;
+  /** Errors outside any request. */
+  uncaughtErrors: number;
   log: Logger;
 };

@@ -16,8 +16,10 @@ const pathOf = (name: string) => join(dirname(home.model), name);
 type Server = Running & { url: string };
 
 /** Returns when it is ready. */
-async function start(...args: string[]): Promise<Server> {
-  const server = startMlxServe(["serve", home.model, "--port", "0", ...args], home.env);
+const start = (...args: string[]) => startWith(home.env, ...args);
+
+async function startWith(env: Record<string, string>, ...args: string[]): Promise<Server> {
+  const server = startMlxServe(["serve", home.model, "--port", "0", ...args], env);
   const [, url] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
   return { ...server, url: url! };
 }
@@ -165,6 +167,30 @@ test("SIGHUP reloads the keys, and a stream of a removed key still finishes", as
   expect(await metrics()).toContain('key="bob"');
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);
+}, 30_000);
+
+test("errors outside any request are logged and counted, and end only a shutdown", async () => {
+  const preload = join(import.meta.dir, "../../support/uncaught-errors.ts");
+  const env = { ...home.env, BUN_OPTIONS: `--preload ${preload}` };
+  const server = await startWith(env);
+  const health = async () => {
+    const response = await fetch(`${server.url}/health`);
+    return [response.status, await response.json()];
+  };
+  expect(await health()).toEqual([200, { status: "ok" }]);
+  const stream = await post(server, { max_tokens: 400, stream: true });
+  server.kill("SIGUSR2");
+  for (const message of ["an exception", "a rejection"]) {
+    await server.says(
+      new RegExp(`"message":"${message}","stack":"[^"]*uncaught-errors.ts.*"msg":"uncaught error"`),
+    );
+  }
+  expect(await health()).toEqual([200, { status: "ok", uncaught_errors: 2 }]);
+  await expectWhole(stream, 400);
+  server.kill("SIGTERM");
+  const { exitCode, stderr } = await server.ended;
+  expect(stderr).toMatch(/"message":"batches that do not stop".*"msg":"the shutdown failed"/);
+  expect(exitCode).toBe(1);
 }, 30_000);
 
 describe("a start that cannot succeed is one line and an exit code", () => {
