@@ -73,8 +73,8 @@ const faults: Record<
     found: "lane 63 reads byte 252 of s, which nobody has written",
   },
   "group memory that another group has written": {
-    body: `SHARED float s[64]; if (group_x == 0) s[thread_index] = 1; BARRIER;
-      if (group_x == 1) y[thread_index] = s[thread_index];`,
+    body: `SHARED float s[64]; if (cta_x == 0) s[thread_index] = 1; BARRIER;
+      if (cta_x == 1) y[thread_index] = s[thread_index];`,
     groups: 2,
     found: /group \(1, 0, 0\): lane \d+ reads byte \d+ of s, which nobody has written/,
   },
@@ -210,7 +210,7 @@ describe.skipIf(backend() !== "cpu")("the emulator", () => {
   test("allows groups of CUDA's to write the same, and nothing else", () => {
     const launch = { language: "cuda", groups: 2 } as const;
     expect(run("y[thread_index] = 7;", launch)).toEqual(new Array(64).fill(7));
-    expect(() => run("y[thread_index] = group_x;", launch)).toThrow(
+    expect(() => run("y[thread_index] = cta_x;", launch)).toThrow(
       "tried (cuda), group (1, 0, 0): a race: it writes to y what another group has used, and not the same",
     );
   }, 60_000);

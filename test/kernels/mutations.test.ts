@@ -123,11 +123,11 @@ const MAY_BE_READ =
   /lane \d+ ends, and another group of its cluster may still read its shared memory/;
 const READ_OF_OTHERS = `    #pragma unroll
     for (int i = 0; is_own && i < CLUSTER; i++) {
-      load_shared_of(i, scores[i], found + (q * LINE + D) * 4);
-      load_shared_of(i, values[i], found + (q * LINE + d) * 4);
+      load_shared_of(i, scores[i], partials + (q * LINE + D) * 4);
+      load_shared_of(i, values[i], partials + (q * LINE + d) * 4);
     }`;
-const OTHERS_MAY_END = `    // Nothing is read behind this: the others may end.
-    if (turn == TURNS - 1) cluster_arrive();
+const OTHERS_MAY_END = `    // CTA 0 has read everything, so the other CTAs may exit.
+    if (round == ROUNDS - 1) cluster_arrive();
 `;
 const clusterAttentionMutations = [
   {
@@ -173,7 +173,7 @@ const copyMutations = [
   },
   {
     name: "a barrier out behind a wait",
-    from: "cp_async_wait<1>();\n    // What all threads have brought is there, and what the item before was in may be written to.\n    BARRIER;",
+    from: "cp_async_wait<1>();\n    BARRIER;",
     to: "cp_async_wait<1>();",
     found: /lane \d+ reads byte \d+ of the dynamic shared memory, which nobody has written/,
   },
@@ -185,8 +185,8 @@ const copyMutations = [
   },
   {
     name: "a copy to what is still read",
-    from: "bring(after, index + 2 * GROUPS < items, (round + 2) % STAGES);",
-    to: "bring(after, index + 2 * GROUPS < items, stage);",
+    from: "fetch(second, index + 2 * GROUPS < items, (round + 2) % STAGES);",
+    to: "fetch(second, index + 2 * GROUPS < items, stage);",
     found: NOT_WAITED_FOR,
   },
 ] as const;
@@ -267,7 +267,7 @@ const productMutations = [
   },
   {
     name: "values of empty slots that are zeroed before they have come",
-    from: "        barrier_wait(values_come(stage), uses % 2);\n",
+    from: "        barrier_wait(values_arrived(stage), uses % 2);\n",
     to: "",
     found: /lane \d+ writes byte \d+ of the dynamic shared memory, where a copy of lane/,
   },
@@ -303,8 +303,8 @@ const productMutations = [
   },
   {
     name: "a warpgroup that does not meet before its queries are copied anew",
-    from: "        meet();\n        fetch_queries(behind);",
-    to: "        fetch_queries(behind);",
+    from: "        sync_warpgroup();\n        fetch_queries(next_item);",
+    to: "        fetch_queries(next_item);",
     found: IS_READ,
   },
   {
@@ -333,8 +333,8 @@ const productMutations = [
   },
   {
     name: "a tile that no group has",
-    from: "GROUPS - 1 - group_x",
-    to: "group_x + 1",
+    from: "GROUPS - 1 - cta_x",
+    to: "cta_x + 1",
     found: WRONG,
   },
 ] as const;
@@ -360,7 +360,7 @@ const loadingMutations = [
   {
     name: "values that are multiplied before empty slots are zeroed",
     from: "if (n > 0) barrier_wait(values_full(value_stage)",
-    to: "if (n > 0) barrier_wait(values_come(value_stage)",
+    to: "if (n > 0) barrier_wait(values_arrived(value_stage)",
     found: NOT_THERE,
   },
   {
@@ -497,8 +497,8 @@ const denseMutations = [
   },
   {
     name: "sums that are copied and not fenced",
-    from: "    fence_proxy_async();\n    // The barriers",
-    to: "    // The barriers",
+    from: "    fence_proxy_async();\n    // The other CTAs",
+    to: "    // The other CTAs",
     found: /which lane \d+ has written and not fenced/,
   },
   {
@@ -515,8 +515,8 @@ const denseMutations = [
   },
   {
     name: "a group that ends before others have its sums",
-    from: "there.\n  if (SHARES > 1) cluster_wait();",
-    to: "there.\n",
+    from: "exit.\n  if (SHARES > 1) cluster_wait();",
+    to: "exit.\n",
     found: /which ends/,
   },
   {
@@ -560,8 +560,8 @@ const promptMutations = [
   },
   {
     name: "a stage that is copied to once half of its warps are done with it",
-    from: "TOGETHER * WARPS);",
-    to: "TOGETHER * WARPS / 2);",
+    from: "CLUSTER_CTAS * WARPS);",
+    to: "CLUSTER_CTAS * WARPS / 2);",
     found: NOT_WAITED_FOR,
   },
   {
@@ -658,8 +658,8 @@ const promptMutations = [
   },
   {
     name: "a group that ends while others copy to it",
-    from: "to this group.\n  cluster_barrier();",
-    to: "to this group.\n",
+    from: "at its barriers.\n  cluster_barrier();",
+    to: "at its barriers.\n",
     found: /lane \d+ arrives at group \d+ of its cluster, which ends/,
   },
 ] as const;
@@ -687,8 +687,8 @@ const headMutations = [
   },
   {
     name: "values in the place of keys",
-    from: "made_head >= HEADS + KV_HEADS ? values : keys",
-    to: "made_head >= HEADS + KV_HEADS ? keys : values",
+    from: "out_head >= HEADS + KV_HEADS ? values : keys",
+    to: "out_head >= HEADS + KV_HEADS ? keys : values",
     found: WRONG,
   },
   {
@@ -711,14 +711,14 @@ const headMutations = [
   },
   {
     name: "queries of a sequence that ends with its tile left out",
-    from: "places[3 * behind + 2]",
-    to: "places[3 * (behind - 1) + 2]",
+    from: "places[3 * next_row + 2]",
+    to: "places[3 * (next_row - 1) + 2]",
     found: WRONG,
   },
   {
     name: "queries of the last sequence left out",
-    from: "behind >= rows || ",
-    to: "behind < rows && ",
+    from: "next_row >= rows || ",
+    to: "next_row < rows && ",
     found: WRONG,
   },
 ] as const;
@@ -747,31 +747,31 @@ function checkPrompt(make: MakeKernel): void {
 const streamMutations = [
   {
     name: "weights that are not waited for",
-    from: "    barrier_wait(arrived(turn), turn / SLOTS % 2);\n",
+    from: "    barrier_wait(arrived(round), round / SLOTS % 2);\n",
     to: "",
     found: /reads byte 0 of places, which lane \d+ has written with no barrier/,
   },
   {
     name: "weights that were waited for the time before",
-    from: "    barrier_wait(arrived(turn), turn / SLOTS % 2);\n",
-    to: "    barrier_wait(arrived(turn), 0);\n",
+    from: "    barrier_wait(arrived(round), round / SLOTS % 2);\n",
+    to: "    barrier_wait(arrived(round), 0);\n",
     found: /where a copy of lane \d+ has not been waited for/,
   },
   {
     name: "a slot that is filled while it is read",
-    from: "if (turn >= SLOTS) barrier_wait(arrived(turn) + 8, (turn / SLOTS - 1) % 2);",
+    from: "if (round >= SLOTS) barrier_wait(arrived(round) + 8, (round / SLOTS - 1) % 2);",
     to: "",
     found: /a race|has not been waited for|all have arrived/,
   },
   {
     name: "a slot that nobody says is free",
-    from: "if (lane == 0) barrier_arrive(arrived(turn) + 8);",
+    from: "if (lane == 0) barrier_arrive(arrived(round) + 8);",
     to: "",
     found: /waits at a barrier of shared memory for lanes that never come there/,
   },
   {
     name: "results of other warps that are read too early",
-    from: "    meet();\n    float all",
+    from: "    sync_warps();\n    float all",
     to: "    float all",
     found: /a race|which nobody has written/,
   },
@@ -796,7 +796,7 @@ const streamMutations = [
   {
     name: "claimed tiles in the place of others",
     from: "kept_places[kept] = place;",
-    to: "kept_places[kept] = group_x + turn * GROUPS;",
+    to: "kept_places[kept] = cta_x + round * GROUPS;",
     found: /of made, which has 512/,
   },
   {

@@ -1,15 +1,16 @@
-// Attends with any tokens of any sequences, each over the blocks of its own up to its position.
+// Attention of arbitrary tokens of any sequences, each over its sequence's KV blocks up to its own
+// position.
 //
-// Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces).
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
+// (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces).
 // Output: attended (tokens, HEADS, D).
-// Constants: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES of the heads
-// that share their keys in a group of WARPS warps.
-// Groups: (1, HEADS / QUERIES, tokens).
+// Template arguments: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the
+// layer; QUERIES, the query heads of one KV head that a CTA computes; WARPS per CTA.
+// Grid: (1, HEADS / QUERIES, tokens) CTAs of WARPS warps.
 #include "attention.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
-  const int token = group_z, kv = group_y / (HEADS_PER_KV / QUERIES);
-  const int first_head = group_y * QUERIES;
+  const int token = cta_z, kv = cta_y / (HEADS_PER_KV / QUERIES);
+  const int first_head = cta_y * QUERIES;
   const int length = places[3 * token] + 1;
   const DEVICE int* table = tables + 2 + places[3 * token + 2] * (tables[0] + 1);
   const TokenRange range = split_range<WINDOW, CHUNKED, 1>(length, length, 0);
@@ -23,7 +24,7 @@
   SHARED float sums[WARPS * QUERIES * D], tops[WARPS * QUERIES], totals[WARPS * QUERIES];
   attend_blocks<QUERIES, CAPPED>(
       blocks, loaded, prepared, layer[LAYER_SCALE], layer[LAYER_SOFTCAP], lane, warp, sums, tops, totals);
-  // All tokens are in the blocks, so there is no newest one to add.
+  // All tokens are in the KV blocks already: no newest token to add.
   store_attention<D, WARPS, QUERIES, HEADS, 1, SINKS>(
       sums, tops, totals, false, prepared, prepared, layer_sinks<D, ROTARY_DIMS>(layer), token, 0,
       first_head, thread_index, attended);

@@ -1,17 +1,17 @@
-// The steps of attention.h without tensor cores. LANES lanes have a token together; a warp takes BUNDLES times
-// TOKENS of them in a round.
+// attention.h without tensor cores. A subwarp of LANES lanes holds one token's key and value, each
+// lane EACH of its features. In a round a warp processes TOKENS tokens per subwarp.
 
-/** The tokens that a lane has a part of, for the round that comes next. */
+/** This lane's part of the keys and values of the next round, prefetched into registers. */
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   enum {
     LANES = D % 256 == 0 ? 32 : D % 128 == 0 ? 16 : 8,
-    EACH = D / LANES, // elements of a head that a lane has, in PACKS loads of WIDE
+    EACH = D / LANES, // features per lane, in PACKS loads of WIDE
     WIDE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : 1,
     PACKS = EACH / WIDE,
-    BUNDLES = 32 / LANES,
+    SUBWARPS = 32 / LANES,
     TOKENS = 2,
-    ROUND = WARPS * BUNDLES * TOKENS
+    ROUND = WARPS * SUBWARPS * TOKENS
   };
   struct alignas(sizeof(T) * WIDE) Pack {
     T x[WIDE];
@@ -22,21 +22,23 @@ struct LoadedTokens {
   Round keys, values;
 };
 
-/** The first token that a lane has a part of. */
+/** The first token of this lane's subwarp. */
 template <typename Loaded>
 FUNCTION int first_token(TokenRange range, int lane, int warp) {
-  return range.begin + warp * (Loaded::BUNDLES * Loaded::TOKENS) + lane / Loaded::LANES;
+  return range.begin + warp * (Loaded::SUBWARPS * Loaded::TOKENS) + lane / Loaded::LANES;
 }
 
-/** Loads from a pool what this lane has of the round that begins with its `token`. */
+/**
+ * Loads this lane's part of a round from a pool; `token` is the round's first one of its subwarp.
+ */
 template <typename T, int D, int KV_HEADS, typename Loaded>
 FUNCTION void load_round(
     const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, const DEVICE T* pool, int token, int lane,
     PRIVATE typename Loaded::Round& round) {
   if (token - lane / Loaded::LANES >= blocks.range.end) return;
   for (int t = 0; t < Loaded::TOKENS; t++) {
-    // All lanes go through the rounds together: past the end the last token is loaded again, and ignored.
-    const int wanted = token + t * Loaded::BUNDLES;
+    // All lanes run the same rounds; past the end the last token is loaded again and masked.
+    const int wanted = token + t * Loaded::SUBWARPS;
     const int next = wanted < blocks.range.end ? wanted : blocks.range.end - 1;
     const long at = ((long(blocks.table[next / 32]) * KV_HEADS + blocks.kv) * 32 + next % 32) * D +
                     lane % Loaded::LANES * Loaded::EACH;
@@ -57,8 +59,8 @@ FUNCTION void begin_blocks(
 }
 
 /**
- * Attends with `queries` (QUERIES, D); what this warp has found goes to `sums`, `tops` and `totals`, which
- * store_attention explains. Each bundle of lanes keeps a softmax of its own until the end.
+ * Attends with `queries` (QUERIES, D) and writes this warp's partial result to `sums`, `tops` and
+ * `totals` (see merge_warps). Each subwarp keeps its own online softmax until the end.
  */
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
@@ -67,19 +69,19 @@ FUNCTION void attend_blocks(
     IN_SHARED float* tops, IN_SHARED float* totals) {
   typedef LoadedTokens<T, D, WARPS> Loaded;
   constexpr int LANES = Loaded::LANES, EACH = Loaded::EACH, WIDE = Loaded::WIDE, PACKS = Loaded::PACKS;
-  constexpr int BUNDLES = Loaded::BUNDLES, TOKENS = Loaded::TOKENS, ROUND = Loaded::ROUND;
-  const int bundle = lane / LANES, end = blocks.range.end;
+  constexpr int SUBWARPS = Loaded::SUBWARPS, TOKENS = Loaded::TOKENS, ROUND = Loaded::ROUND;
+  const int subwarp = lane / LANES, end = blocks.range.end;
   float query[QUERIES][EACH], sum[QUERIES][EACH], top[QUERIES], total[QUERIES];
   for (int q = 0; q < QUERIES; q++) {
     top[q] = -1e30f;
     total[q] = 0;
     for (int i = 0; i < EACH; i++) {
-      // Rounded to T, as between two operations.
+      // Rounded to T, as between separate operations.
       query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * scale;
       sum[q][i] = 0;
     }
   }
-  for (int round = first_token<Loaded>(blocks.range, lane, warp); round - bundle < end; round += ROUND) {
+  for (int round = first_token<Loaded>(blocks.range, lane, warp); round - subwarp < end; round += ROUND) {
     float score[TOKENS][QUERIES];
     for (int t = 0; t < TOKENS; t++) {
       for (int q = 0; q < QUERIES; q++) score[t][q] = 0;
@@ -98,14 +100,14 @@ FUNCTION void attend_blocks(
       float highest = top[q];
       for (int t = 0; t < TOKENS; t++) {
         if (CAPPED) score[t][q] = cap * TANH(score[t][q] / cap);
-        if (round + t * BUNDLES >= end) score[t][q] = -1e30f;
+        if (round + t * SUBWARPS >= end) score[t][q] = -1e30f;
         highest = score[t][q] > highest ? score[t][q] : highest;
       }
       const float keep = EXP(top[q] - highest);
       total[q] *= keep;
       for (int i = 0; i < EACH; i++) sum[q][i] *= keep;
       for (int t = 0; t < TOKENS; t++) {
-        score[t][q] = round + t * BUNDLES < end ? EXP(score[t][q] - highest) : 0;
+        score[t][q] = round + t * SUBWARPS < end ? EXP(score[t][q] - highest) : 0;
         total[q] += score[t][q];
       }
       top[q] = highest;
@@ -137,7 +139,7 @@ FUNCTION void attend_blocks(
       tops[warp * QUERIES + q] = top[q];
       totals[warp * QUERIES + q] = total[q];
     }
-    if (bundle == 0) {
+    if (subwarp == 0) {
       for (int i = 0; i < EACH; i++) sums[(warp * QUERIES + q) * D + lane % LANES * EACH + i] = sum[q][i];
     }
   }

@@ -1,17 +1,21 @@
-// The steps of attention.h by tensor cores; CUDA only. A warp takes a tile of 8 tokens at a time.
+// attention.h with tensor cores (mma.m16n8k16); CUDA only. A warp processes a tile of 8 tokens at a
+// time, and every WARPS-th tile.
 #include "cuda-instructions.h"
 
 constexpr int TILE = 8;
 
-/** Of the next tile's keys a lane has a part of token lane / 4, of its values of tokens lane % 4 * 2 and + 1. */
+/**
+ * The next tile, prefetched: this lane's part of the key of token lane / 4, and of the values of
+ * tokens lane % 4 * 2 and the following one.
+ */
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   uint4 keys[D / 32], values[2][D / 64];
-  /** Where the block of the tile behind it begins. */
+  /** Offset in the pools of the KV block of the tile after that. */
   long next_block;
 };
 
-/** A warp's first tile; it takes every WARPS-th. */
+/** A warp's first tile. */
 FUNCTION int first_tile(TokenRange range, int warp) {
   return range.begin / TILE + warp;
 }
@@ -20,13 +24,16 @@ FUNCTION int end_tile(TokenRange range) {
   return range.begin < range.end ? (range.end + TILE - 1) / TILE : 0;
 }
 
-/** Where the block of a tile begins in the pools. */
+/** Offset in the pools of the KV block that contains a tile. */
 template <typename T, int D, int KV_HEADS>
 FUNCTION long block_of(const SequenceBlocks<T, D, KV_HEADS>& blocks, int tile) {
   return (long(blocks.table[min(tile * TILE / 32, blocks.width - 1)]) * KV_HEADS + blocks.kv) * 32 * D;
 }
 
-/** Where token t of a tile begins in its block. Slots out of range may hold anything: the nearest is loaded. */
+/**
+ * Offset of token t of a tile in its KV block. Slots outside the range may contain anything, even
+ * NaN, so it is clamped to the range.
+ */
 template <int D>
 FUNCTION int token_in_block(TokenRange range, int tile, int t) {
   return min(max(tile * TILE + t, range.begin), range.end - 1) % 32 * D;
@@ -71,11 +78,12 @@ FUNCTION void begin_blocks(
 }
 
 /**
- * Attends with up to 8 `queries` (QUERIES, D); what this warp has found goes to `sums`, `tops` and `totals`,
- * which store_attention explains. Two products: queries times keys, then values times the weights. In the first
- * a lane has query `high` and tokens 2 `low` and 2 `low` + 1, just what it brings into the second, where it has
- * queries 2 `low` and 2 `low` + 1. The order in which a head's elements are summed is that in which they were
- * loaded.
+ * Attends with up to 8 `queries` (QUERIES, D) and writes this warp's partial result to `sums`,
+ * `tops` and `totals` (see merge_warps). Two MMAs per tile: scores = Q K^T, then V^T times the
+ * weights, transposed. In the scores a lane has query `high` and tokens 2 `low` and 2 `low` + 1,
+ * which is the operand layout of the second MMA, so the weights need no shuffles; its result has
+ * queries 2 `low` and 2 `low` + 1. A head's features are permuted to the order in which they were
+ * loaded, for queries and keys alike.
  */
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(
@@ -93,7 +101,7 @@ FUNCTION void attend_blocks(
   float sum[D / 16][4] = {}, top = -1e30f, total = 0;
   const int first = first_tile(blocks.range, warp), end = end_tile(blocks.range);
   for (int tile = first; tile < end; tile += WARPS) {
-    // Two sums, which do not wait for each other.
+    // Two accumulators, so that consecutive MMAs do not depend on each other.
     float score[4] = {}, other[4] = {};
     #pragma unroll
     for (int i = 0; i < D / 32; i++) {
@@ -129,7 +137,7 @@ FUNCTION void attend_blocks(
       const unsigned y = i % 4 == 0 ? v.x : i % 4 == 1 ? v.y : i % 4 == 2 ? v.z : v.w;
       #pragma unroll
       for (int j = 0; j < 4; j++) sum[i][j] *= keeps[j % 2];
-      // The same element of two tokens in one register.
+      // Packs the same feature of two tokens into one register.
       mma_m16n8k16(
           sum[i], __byte_perm(x, y, 0x5410), __byte_perm(x, y, 0x7632), 0, 0, weights, 0, type);
     }

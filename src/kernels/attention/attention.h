@@ -1,14 +1,19 @@
-// Attention of the few queries that a group of warps computes together over the blocks of one sequence, in
-// three steps: `begin_blocks` starts to load the first keys and values, `attend_blocks` computes what each warp
-// makes of its tokens, `store_attention` merges the warps. The first two are by tensor cores where they fit.
+// Attention of a few query heads, which a CTA computes together, over the KV blocks of one
+// sequence: `begin_blocks` starts loading the first keys and values, `attend_blocks` computes a
+// partial softmax and value sum per warp, `store_attention` merges the warps. The first two come
+// from attention-tiles.h if the head size and type suit tensor cores, otherwise from
+// attention-lanes.h.
 #include "layer.h"
 
-/** Tokens of a sequence, by their positions. */
+/** A range of token positions. */
 struct TokenRange {
   int begin, end;
 };
 
-/** The tokens of split `split` of SPLITS: of a sequence with `length` tokens, `stored` of them in its blocks. */
+/**
+ * The tokens of split `split` of SPLITS (split-K decoding) of a sequence with `length` tokens, of
+ * which the first `stored` are in its KV blocks.
+ */
 template <int WINDOW, bool CHUNKED, int SPLITS>
 FUNCTION TokenRange split_range(int length, int stored, int split) {
   const int oldest = oldest_seen<WINDOW, CHUNKED>(length - 1);
@@ -17,14 +22,14 @@ FUNCTION TokenRange split_range(int length, int stored, int split) {
   return {begin, begin + share < stored ? begin + share : stored};
 }
 
-/** The blocks of one sequence, and what of them a group goes over. */
+/** The KV blocks of one sequence, and the KV head and token range that a CTA attends to. */
 template <typename T, int D, int KV_HEADS>
 struct SequenceBlocks {
-  const DEVICE T* keys; // the pools: (blocks, KV_HEADS, 32, D), and so are the values
+  const DEVICE T* keys; // pool (blocks, KV_HEADS, 32, D); values have the same shape
   const DEVICE T* values;
-  const DEVICE int* table; // the sequence's blocks in the pools, `width` of them
+  const DEVICE int* table; // the sequence's block table, `width` entries
   int width;
-  int kv; // which head of the keys and values
+  int kv; // KV head
   TokenRange range;
 };
 
@@ -34,15 +39,19 @@ struct SequenceBlocks {
 #include "attention-lanes.h"
 #endif
 
-/** Of one feature: the highest score, the sum of weights relative to it, and the sum of values by them. */
+/**
+ * Online softmax of one feature: maximum score, sum of exp(score - maximum), weighted sum of
+ * values.
+ */
 struct MergedFeature {
   float highest, total, sum;
 };
 
 /**
- * What the warps have left in shared memory of feature d of query q: the highest score `tops` (WARPS, QUERIES), the sum of
- * weights relative to it `totals`, and the sum of values `sums` (WARPS, QUERIES, D). With `has_newest` the token that is
- * not in the blocks is added, by its scores (QUERIES) and its value (D), and with SINKS the sink of the head.
+ * Merges the warps' partial results of feature d of query q, in shared memory: maximum scores
+ * `tops` (WARPS, QUERIES), softmax denominators `totals` (WARPS, QUERIES), value sums `sums`
+ * (WARPS, QUERIES, D). With `has_newest` it adds the token that is not in the KV blocks yet, with
+ * its scores (QUERIES) and value (D); with SINKS the head's attention sink.
  */
 template <int D, int WARPS, int QUERIES, bool SINKS>
 FUNCTION MergedFeature merge_warps(
@@ -69,10 +78,12 @@ FUNCTION MergedFeature merge_warps(
 }
 
 /**
- * Merges what the warps have left in shared memory (merge_warps). Query q is head first_head + q of `token`.
+ * Merges the warps' partial results (merge_warps) and writes them. Query q is head first_head + q
+ * of `token`.
  *
- * With SPLITS of 1 `out` (tokens, heads, D) gets the result. Otherwise (tokens, heads, SPLITS, D + 2) gets the
- * sum of values, then the highest score and the sum of weights, which merge.c brings together.
+ * If SPLITS is 1, `out` (tokens, heads, D) gets the attention output. Otherwise `out` (tokens,
+ * heads, SPLITS, D + 2) gets the unnormalized value sum, the maximum score and the softmax
+ * denominator, which merge.c combines.
  */
 template <int D, int WARPS, int QUERIES, int HEADS, int SPLITS, bool SINKS, typename Out>
 FUNCTION void store_attention(
@@ -103,38 +114,39 @@ FUNCTION void store_attention(
 #include "cluster.h"
 
 /**
- * The same where the splits of a sequence are the groups of a cluster. Each leaves in shared memory what it has found, the
- * values of a query and behind them its highest score and its sum of weights, and the first brings them together.
+ * store_attention for splits that are the CTAs of a cluster: each CTA leaves its partial results in
+ * shared memory (per query D value sums, then the maximum score and the softmax denominator), and
+ * CTA 0 reads them through DSMEM and writes the attention output. No merge launch is needed.
  */
 template <int D, int WARPS, int QUERIES, int HEADS, bool SINKS, typename Out>
 FUNCTION void store_cluster_attention(
     const float* sums, const float* tops, const float* totals, bool has_newest, const float* newest_scores,
     const float* newest_value, const float* sinks, int token, int split, int first_head, int thread_index, Out* out) {
   constexpr int LINE = D + 4;
-  const unsigned found = dynamic_shared_memory();
+  const unsigned partials = dynamic_shared_memory();
   BARRIER;
   for (int j = thread_index; j < QUERIES * D; j += WARPS * 32) {
     const int q = j / D, d = j % D;
     const MergedFeature merged = merge_warps<D, WARPS, QUERIES, false>(
         sums, tops, totals, has_newest, newest_scores, newest_value, 0, q, d);
-    store_shared(found + (q * LINE + d) * 4, merged.sum);
+    store_shared(partials + (q * LINE + d) * 4, merged.sum);
     if (d > 1) continue;
-    store_shared(found + (q * LINE + D + d) * 4, d == 0 ? merged.highest : merged.total);
-    store_shared(found + (q * LINE + D + 2 + d) * 4, 0.0f);
+    store_shared(partials + (q * LINE + D + d) * 4, d == 0 ? merged.highest : merged.total);
+    store_shared(partials + (q * LINE + D + 2 + d) * 4, 0.0f);
   }
   cluster_barrier();
-  constexpr int FOURS = QUERIES * D / 4, TURNS = (FOURS + WARPS * 32 - 1) / (WARPS * 32);
-  for (int turn = 0; turn < TURNS; turn++) {
-    const int j = turn * WARPS * 32 + thread_index, q = j / (D / 4), d = j % (D / 4) * 4;
+  constexpr int FOURS = QUERIES * D / 4, ROUNDS = (FOURS + WARPS * 32 - 1) / (WARPS * 32);
+  for (int round = 0; round < ROUNDS; round++) {
+    const int j = round * WARPS * 32 + thread_index, q = j / (D / 4), d = j % (D / 4) * 4;
     const bool is_own = split == 0 && j < FOURS;
     float scores[CLUSTER][4], values[CLUSTER][4];
     #pragma unroll
     for (int i = 0; is_own && i < CLUSTER; i++) {
-      load_shared_of(i, scores[i], found + (q * LINE + D) * 4);
-      load_shared_of(i, values[i], found + (q * LINE + d) * 4);
+      load_shared_of(i, scores[i], partials + (q * LINE + D) * 4);
+      load_shared_of(i, values[i], partials + (q * LINE + d) * 4);
     }
-    // Nothing is read behind this: the others may end.
-    if (turn == TURNS - 1) cluster_arrive();
+    // CTA 0 has read everything, so the other CTAs may exit.
+    if (round == ROUNDS - 1) cluster_arrive();
     if (!is_own) continue;
     const float sink = SINKS ? sinks[first_head + q] : 0;
     float highest = SINKS ? sink : -1e30f, sum[4] = {};
@@ -150,7 +162,7 @@ FUNCTION void store_cluster_attention(
     for (int c = 0; c < 4; c++)
       out[(long(token) * HEADS + first_head + q) * D + d + c] = Out(sum[c] / total);
   }
-  // The first reads what they have.
+  // CTA 0 still reads this CTA's shared memory.
   if (split != 0) cluster_wait();
 }
 #endif

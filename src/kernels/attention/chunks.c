@@ -1,34 +1,36 @@
-// Attends with chunks of prompts by tensor cores; CUDA only. A group has a tile: a few consecutive tokens of one
-// sequence with all their query heads that share a head of keys, a row each. A warp has MT times 16 rows, with
-// their softmax in registers. While KEYS keys and values are multiplied, the next are being copied to shared
-// memory, where a row is 16 bytes longer than a head: so the eight rows that are read at once are in banks of
-// their own.
+// Attention of prompt chunks with tensor cores (FlashAttention 2 style, paged); CUDA only. A CTA
+// computes a tile: a few consecutive tokens of one sequence, with one row for each query head of
+// one KV head. A warp has MT * 16 rows, with their online softmax and accumulators in registers.
+// Keys and values come in steps of KEYS tokens, double-buffered in shared memory with cp.async.
+// Rows in shared memory are padded by 16 bytes, so that ldmatrix reads eight rows without bank
+// conflicts.
 //
-// Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles).
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
+// (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces); tiles (packTiles).
 // Output: attended (tokens, HEADS, D).
-// Constants: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; WARPS, MT,
-// KEYS.
-// Groups: (1, KV_HEADS, tiles) with dynamic shared memory for WARPS * MT * 16 + 4 * KEYS rows.
+// Template arguments: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS
+// of the layer; WARPS per CTA, MT, KEYS.
+// Grid: (1, KV_HEADS, tiles) CTAs of WARPS warps, with dynamic shared memory for WARPS * MT * 16 +
+// 4 * KEYS rows.
 #include "cuda-instructions.h"
 #include "layer.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
   constexpr int THREADS = WARPS * 32, ROWS = WARPS * MT * 16, STRIDE = (D + 8) * 2, PACKS = D / 8;
-  const int first = tiles[2 * group_z], count = tiles[2 * group_z + 1], kv = group_y;
+  const int first = tiles[2 * cta_z], count = tiles[2 * cta_z + 1], kv = cta_y;
   if (count == 0) return;
   const int position = places[3 * first], newest = position + count - 1;
   const int oldest = oldest_seen<WINDOW, CHUNKED>(position);
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const long from = (long(first) * KV_HEADS + kv) * HEADS_PER_KV * D;
   const unsigned queries_at = dynamic_shared_memory();
-  // Rows that the tile does not fill repeat the last one's query.
+  // Rows past the end of the tile repeat the last query.
   #pragma unroll 4
   for (int c = thread_index; c < ROWS * PACKS; c += THREADS) {
     const int row = min(c / PACKS, count * HEADS_PER_KV - 1);
     const long at = from + (long(row / HEADS_PER_KV) * HEADS + row % HEADS_PER_KV) * D + c % PACKS * 8;
     cp_async(queries_at + c / PACKS * STRIDE + c % PACKS * 16, queries + at, 16);
   }
-  // Slots that no token of the tile may see become zero: an empty one may hold anything, NaN too.
+  // Slots that no token of the tile attends to are zero-filled: empty ones may contain NaN.
   auto stage_at = [&](int base) { return queries_at + (ROWS + base / KEYS % 2 * 2 * KEYS) * STRIDE; };
   auto fetch = [&](int base) {
     #pragma unroll
@@ -49,7 +51,7 @@
   const int top_row = warp * MT * 16, row = top_row + lane / 4, column = lane % 4 * 2;
   const int lowest = position + top_row / HEADS_PER_KV;
   const int highest = lowest > newest ? -1 : min(newest, position + (top_row + MT * 16 - 1) / HEADS_PER_KV);
-  // Lanes point ldmatrix at its rows: for queries and values at 16 rows, then at their next 8 columns.
+  // Lane addresses for ldmatrix. For queries and values: 16 rows, then the next 8 columns of those.
   const unsigned own_queries = queries_at + (top_row + lane % 16) * STRIDE + lane / 16 * 16;
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16;
   const unsigned own_value = (KEYS + lane % 16) * STRIDE + lane / 16 * 16;

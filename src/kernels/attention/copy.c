@@ -1,10 +1,11 @@
-// Copies blocks within one pool.
+// Copies KV blocks within one pool (copy on write).
 //
-// Inputs: pool (blocks, KV_HEADS, 32, D), which is written to, pairs (copies, 2) of the blocks from and to.
-// Output: done (1), for launches that must wait for this one.
-// Constants: T, D, KV_HEADS.
-// Groups: (1, copies) of 256 threads.
-  const int pair = group_y;
+// Inputs: pool (blocks, KV_HEADS, 32, D), written in place; pairs (copies, 2) of source and
+// destination block.
+// Output: done (1), so that later launches can depend on this one.
+// Template arguments: T, D, KV_HEADS.
+// Grid: (1, copies) CTAs of 256 threads.
+  const int pair = cta_y;
   const long size = long(KV_HEADS) * 32 * D;
   const DEVICE T* from = pool + pairs[2 * pair] * size;
   DEVICE T* to = const_cast<DEVICE T*>(pool) + pairs[2 * pair + 1] * size;

@@ -1,35 +1,38 @@
-// Decodes one token of each sequence in one launch: norms and rotates its heads, writes its key and value to the
-// sequence's last block, and attends to all its blocks. With SHARES_KV another layer has written them before.
+// Decodes one token of each sequence in one launch: RMSNorm and RoPE of its heads, its key and
+// value written to the sequence's last KV block, attention over all its blocks. With SHARES_KV an
+// earlier layer has written keys and values already.
 //
-// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), with SHARES_KV only the queries, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), which are written to as well, tables (packTables).
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys
+// and values (blocks, KV_HEADS, 32, D), written in place; tables (packTables).
 // Output: attended, as store_attention writes it.
-// Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of
-// the layer; QUERIES of the heads that share their keys in a group of WARPS warps; SPLITS, the groups that share a
-// sequence's tokens.
-// Groups: (1, HEADS / QUERIES, tokens * SPLITS), or where CLUSTER is defined, as SPLITS, (SPLITS, HEADS / QUERIES, tokens) with
-// QUERIES (D + 4) floats of shared memory each: they merge what they have found.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW,
+// CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head that a CTA computes;
+// WARPS per CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
+// Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of WARPS warps. If CLUSTER is defined, equal to
+// SPLITS: (SPLITS, HEADS / QUERIES, tokens) in clusters of SPLITS, which merge their results
+// themselves, with QUERIES * (D + 4) floats of dynamic shared memory.
 #include "attention.h"
 #include "head.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
 #ifdef CLUSTER
-  const int token = group_z, split = group_x;
+  const int token = cta_z, split = cta_x;
 #else
-  const int token = group_z / SPLITS, split = group_z % SPLITS;
+  const int token = cta_z / SPLITS, split = cta_z % SPLITS;
 #endif
-  const int kv = group_y / (HEADS_PER_KV / QUERIES), part = group_y % (HEADS_PER_KV / QUERIES);
+  const int kv = cta_y / (HEADS_PER_KV / QUERIES), part = cta_y % (HEADS_PER_KV / QUERIES);
   const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
-  // A newest token that is not in its block yet: its score is computed apart.
+  // The newest token is not in its KV block yet, so its score is computed separately.
   constexpr bool IS_NEW = !SHARES_KV;
   const TokenRange range = split_range<WINDOW, CHUNKED, SPLITS>(length, length - int(IS_NEW), split);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
   if (SHARES_KV) AWAIT_INPUTS;
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
-  // While they are being loaded: the queries, the key and the value, a warp each; first what is known of them before the
-  // launch before has made them.
+  // While the blocks load, prepare the queries, the key and the value, one warp each. Angles and
+  // norm weights do not depend on the previous launch, so they are loaded before its output is
+  // awaited.
   constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
   const float scale = layer[LAYER_SCALE], cap = layer[LAYER_SOFTCAP];
@@ -56,7 +59,7 @@
     prepare_head<T, D, ROTARY_DIMS>(
         from, head, is_value ? VALUES_NORMED : NORMED, norms[pass], ROTARY_DIMS > 0 && !is_value, angles, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
-      // MLX takes inputs for constant; nothing else reads this slot before the next launch.
+      // MLX assumes that inputs are constant; nothing else reads this slot before the next launch.
       DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
       for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
     }
@@ -68,10 +71,10 @@
   SHARED float newest_scores[QUERIES];
   for (int q = warp; IS_NEW && q < QUERIES; q += WARPS) {
     float score = 0;
-    // Counted so that the compiler knows how often: it would unroll for more.
+    // A constant trip count keeps the compiler from unrolling further.
     for (int first = 0; first < D; first += 32) {
       const int d = first + lane;
-      // Rounded to T, as between two operations.
+      // Rounded to T, as between separate operations.
       if (D % 32 == 0 || d < D) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
     }
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);

@@ -1,21 +1,22 @@
-// Multiplies the columns of each head with a matrix of its own, by tensor cores; CUDA only. A group has ROW_TILES times
-// 16 rows and COLUMN_TILES times 16 outputs of one head, and copies all that they are made of to shared memory at once.
-// A row is 16 bytes longer there: so the eight rows that are read at once are in banks of their own. A warp has 16
-// outputs of a ROW_WARPS-th of the rows.
+// Batched matrix product: multiplies each head's columns of x by that head's own matrix, with
+// tensor cores; CUDA only. A CTA computes ROW_TILES * 16 rows by COLUMN_TILES * 16 outputs of one
+// head and copies all of its operands to shared memory at once. Rows there are padded by 16 bytes,
+// so that ldmatrix reads eight rows without bank conflicts. A warp computes 16 output columns for a
+// ROW_WARPS-th of the rows.
 //
-// Inputs: x (rows, X_COLUMNS), of which head h has INPUTS from column FIRST + h * STRIDE on, weight (heads, OUTPUTS,
-// INPUTS), or with TRANSPOSED (heads, INPUTS, OUTPUTS), sizes (rows).
+// Inputs: x (rows, X_COLUMNS), with INPUTS columns of head h at column FIRST + h * STRIDE; weight
+// (heads, OUTPUTS, INPUTS), or (heads, INPUTS, OUTPUTS) with TRANSPOSED; sizes: the number of rows.
 // Output: made (rows, HEADS, OUTPUTS).
-// Constants: those; T of 16 bits.
-// Groups: (OUTPUTS / (COLUMN_TILES * 16), HEADS, rows / (ROW_TILES * 16)) with dynamic shared memory for the rows and
-// the matrix.
+// Template arguments: the sizes above; T of 16 bits.
+// Grid: (OUTPUTS / (COLUMN_TILES * 16), HEADS, rows / (ROW_TILES * 16)) CTAs of ROW_WARPS *
+// COLUMN_TILES warps, with dynamic shared memory for the rows and the matrix.
 #include "cuda-instructions.h"
   constexpr int THREADS = ROW_WARPS * COLUMN_TILES * 32, ROWS = ROW_TILES * 16, COLUMNS = COLUMN_TILES * 16;
   constexpr int MT = ROW_TILES / ROW_WARPS, PACKS = INPUTS / 8, ROW_BYTES = (INPUTS + 8) * 2;
-  // The matrix in shared memory, as it is stored.
+  // Shape of the matrix tile in shared memory, in its stored orientation.
   constexpr int LINES = TRANSPOSED ? INPUTS : COLUMNS, LINE = TRANSPOSED ? COLUMNS : INPUTS;
   constexpr int LINE_BYTES = (LINE + 8) * 2;
-  const int head = group_y, first_row = group_z * ROWS, first_column = group_x * COLUMNS;
+  const int head = cta_y, first_row = cta_z * ROWS, first_column = cta_x * COLUMNS;
   const int rows = sizes[0] - first_row;
   const unsigned rows_at = dynamic_shared_memory(), matrix_at = rows_at + ROWS * ROW_BYTES;
   const T* matrix = weight + long(head) * OUTPUTS * INPUTS;
@@ -33,7 +34,7 @@
   }
   cp_async_commit();
   const int column = warp % COLUMN_TILES * 16, top_row = warp / COLUMN_TILES * MT * 16;
-  // Lanes point ldmatrix at its rows.
+  // Lane addresses for ldmatrix.
   const unsigned own_rows = rows_at + (top_row + lane % 16) * ROW_BYTES + lane / 16 * 16;
   const unsigned own_lines = matrix_at + (TRANSPOSED
       ? lane % 16 * LINE_BYTES + column * 2 + lane / 16 * 16

@@ -1,7 +1,10 @@
-// One head of a token on its way into attention, by one warp. What does not depend on the head is loaded before.
+// Prepares one head of a token for attention (RMSNorm, then RoPE), one warp per head. Angles and
+// norm weights do not depend on the head, so they are loaded separately, once for several heads.
 #include "layer.h"
 
-/** How a token's heads are rotated: by a lane the pairs lane, lane + 32, ... */
+/**
+ * RoPE sines and cosines of a token's position; a lane has those of the pairs lane, lane + 32, ...
+ */
 template <int ROTARY_DIMS>
 struct HeadAngles {
   enum { COUNT = (ROTARY_DIMS / 2 + 31) / 32 };
@@ -19,7 +22,7 @@ FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const DEVICE float* layer, int posi
   return angles;
 }
 
-/** The norm of a head: by a lane of the features lane, lane + 32, ... */
+/** RMSNorm weights of a head; a lane has those of the features lane, lane + 32, ... */
 template <int D>
 struct HeadNorm {
   enum { COUNT = (D + 31) / 32 };
@@ -34,7 +37,9 @@ FUNCTION HeadNorm<D> load_norm(const DEVICE float* layer, const DEVICE float* we
   return norm;
 }
 
-/** Normalizes and rotates the head `from` (D) into `head`, D floats of shared memory that are this warp's. */
+/**
+ * Normalizes and rotates the head `from` (D) into `head`, D floats of this warp's shared memory.
+ */
 template <typename T, int D, int ROTARY_DIMS>
 FUNCTION void prepare_head(
     const DEVICE T* from, IN_SHARED float* head, bool is_normed, const PRIVATE HeadNorm<D>& norm, bool is_rotated,
@@ -48,7 +53,7 @@ FUNCTION void prepare_head(
   if (is_normed) {
     for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
     const float scale = RSQRT(squares / D + norm.epsilon);
-    // Rounded to T, as the unfused operations do.
+    // Rounded to T, as separate operations would.
     for (int i = 0; i < COUNT; i++) x[i] = float(T(x[i] * scale * norm.weights[i]));
   }
   for (int i = 0; i < COUNT; i++)

@@ -1,20 +1,22 @@
-// Latent attention of any tokens of any sequences, each over the blocks of its own up to its position.
+// Latent attention (MLA) of arbitrary tokens of any sequences, each over its sequence's KV blocks
+// up to its own position.
 //
-// Inputs: queries (tokens, HEADS, LATENT + ROTARY), layer (layer.h, with D of LATENT), pool
-// (blocks, 1, 32, LATENT + ROTARY), tables (packTables), places (packPlaces), as latent-write.c leaves them.
+// Inputs: queries (tokens, HEADS, LATENT + ROTARY); layer (layer.h, with D = LATENT); pool (blocks,
+// 1, 32, LATENT + ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c.
 // Output: attended (tokens, HEADS, LATENT).
-// Constants: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN, the heads of a warp; WARPS of a group.
-// Groups: (1, HEADS / (WARPS * OWN), tokens).
+// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per
+// CTA.
+// Grid: (1, HEADS / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "latent.h"
   constexpr int D = LATENT + ROTARY;
-  const int token = group_z, position = places[3 * token];
-  const int first_head = (group_y * WARPS + warp) * OWN;
+  const int token = cta_z, position = places[3 * token];
+  const int first_head = (cta_y * WARPS + warp) * OWN;
   const DEVICE int* table = tables + 2 + places[3 * token + 2] * (tables[0] + 1);
   typedef LatentPack<T, D> Vector;
   SHARED typename Vector::Pack tile[LATENT_TILE * Vector::PACKS];
   LatentHeads<OWN, LATENT, ROTARY> heads;
   begin_latent<ROTATED>(heads, queries + long(token) * HEADS * D, layer, position, first_head, HEADS, lane);
   const TokenRange range = split_range<0, false, 1>(position + 1, position + 1, 0);
-  // All tokens are in the blocks, so there is no newest one.
+  // All tokens are in the KV blocks already: no newest token.
   attend_latents<WARPS * 32>(heads, pool, table, range, -1, tile, tile, lane, thread_index);
   store_latent<1>(heads, token, 0, first_head, HEADS, lane, attended);

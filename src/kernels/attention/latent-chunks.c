@@ -1,22 +1,24 @@
-// Latent attention of chunks of prompts by tensor cores; CUDA only. A group has a few consecutive tokens of one
-// sequence, with HEADS_EACH heads of each.
+// Latent attention (MLA) of prompt chunks with tensor cores; CUDA only. A CTA has a tile: a few
+// consecutive tokens of one sequence, with HEADS_EACH heads of each.
 //
-// Inputs: absorbed and placed, as latent-decode-tiles.c takes them, layer (layer.h, with D of LATENT), pool (blocks, 1,
-// 32, LATENT + ROTARY), tables (packTables), places (packPlaces), as latent-write.c leaves them, tiles (packTiles).
+// Inputs: absorbed and placed, as in latent-decode-tiles.c; layer (layer.h, with D = LATENT); pool
+// (blocks, 1, 32, LATENT + ROTARY); tables (packTables); places (packPlaces), passed through
+// latent-write.c; tiles (packTiles).
 // Output: attended (tokens, HEADS, LATENT).
-// Constants: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS, PLACED_FIRST, PLACED_STRIDE;
-// HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).
-// Groups: (1, HEADS / HEADS_EACH, tiles) with dynamic shared memory for attend_tiles.
+// Template arguments: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS,
+// PLACED_FIRST, PLACED_STRIDE; HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).
+// Grid: (1, HEADS / HEADS_EACH, tiles) CTAs of ROW_TILES * TEAM warps, with dynamic shared memory
+// for attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
-  const int first = tiles[2 * group_z], count = tiles[2 * group_z + 1];
+  const int first = tiles[2 * cta_z], count = tiles[2 * cta_z + 1];
   if (count == 0) return;
   const int position = places[3 * first];
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const TokenRange range = {0, position + count};
   const unsigned memory = dynamic_shared_memory();
   fetch_tile<Rows>(memory, pool, table[0], range.end, thread_index);
-  const Rotation* rotations = ROTATED ? find_rotations<Rows>(memory, layer, position, count, thread_index) : nullptr;
+  const Rotation* rotations = ROTATED ? compute_rotations<Rows>(memory, layer, position, count, thread_index) : nullptr;
   BARRIER;
   const int part = warp % TEAM;
   const int row = warp / TEAM * 16 + lane / 4;
@@ -25,7 +27,7 @@
   int positions[2];
   #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const int token = (row + i * 8) / HEADS_EACH, head = group_y * HEADS_EACH + (row + i * 8) % HEADS_EACH;
+    const int token = (row + i * 8) / HEADS_EACH, head = cta_y * HEADS_EACH + (row + i * 8) % HEADS_EACH;
     index[i] = token < count && head < HEADS ? long(first + token) * HEADS + head : -1;
     positions[i] = position + min(token, count - 1);
     if (index[i] < 0) continue;

@@ -1,20 +1,24 @@
-// Decodes one token of each sequence as latent-decode.c does, by tensor cores; CUDA only. Queries and vectors are read
-// where their products have left them, and the vectors' norm is applied here.
+// Latent attention (MLA) of one token of each sequence, like latent-decode.c, with tensor cores;
+// CUDA only. It reads queries and vectors directly from the outputs of their projections, and
+// applies the vectors' norm itself.
 //
-// Inputs: absorbed (tokens, HEADS, LATENT), placed (tokens, PLACED_COLUMNS) with ROTARY features of head h from column
-// PLACED_FIRST + h * PLACED_STRIDE on, latents (tokens, LATENT_COLUMNS) with LATENT + ROTARY features from column
-// LATENT_FIRST on, layer (layer.h, with D of LATENT), pool (blocks, 1, 32, LATENT + ROTARY), which is written to as
-// well, tables (packTables).
+// Inputs: absorbed (tokens, HEADS, LATENT), the queries' features after absorption; placed (tokens,
+// PLACED_COLUMNS), with the ROTARY query features of head h at column PLACED_FIRST + h *
+// PLACED_STRIDE; latents (tokens, LATENT_COLUMNS), with LATENT + ROTARY features at column
+// LATENT_FIRST; layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in
+// place; tables (packTables).
 // Output: attended, as store_row writes it.
-// Constants: those; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads of a group; ROW_TILES and TEAM
-// (latent-tiles.h); SPLITS, the groups that share a sequence's tokens.
-// Groups: (1, HEADS / HEADS_EACH, tokens * SPLITS) with dynamic shared memory for attend_tiles.
+// Template arguments: the columns above; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads
+// per CTA; ROW_TILES and TEAM (latent-tiles.h); SPLITS, the CTAs among which a sequence's tokens
+// are divided.
+// Grid: (1, HEADS / HEADS_EACH, tokens * SPLITS) CTAs of ROW_TILES * TEAM warps, with dynamic
+// shared memory for attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
-  const int token = group_z / SPLITS, split = group_z % SPLITS;
+  const int token = cta_z / SPLITS, split = cta_z % SPLITS;
   const int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
-  // A split has whole blocks; the last ones may have none.
+  // Splits consist of whole KV blocks; the last splits may be empty.
   const int share = (position / TILE_TOKENS / SPLITS + 1) * TILE_TOKENS;
   const TokenRange range = {split * share, min((split + 1) * share, length)};
   const bool has_newest = range.begin <= position && position < range.end;
@@ -26,10 +30,11 @@
     fetch_tile<Rows>(first_tile, pool, block, range.end - range.begin, thread_index);
   };
   if (range.begin < range.end && !is_newest_first) fetch_first();
-  const Rotation* rotations = ROTATED ? find_rotations<Rows>(memory, layer, position, 1, thread_index) : nullptr;
+  const Rotation* rotations = ROTATED ? compute_rotations<Rows>(memory, layer, position, 1, thread_index) : nullptr;
   if (has_newest) {
-    // MLX takes inputs for constant. Groups with other heads of this token write the same, and all read what they have
-    // written; nothing else reads this slot before the next launch.
+    // MLX assumes that inputs are constant. CTAs with other heads of this token write identical
+    // values and each reads only what it wrote; nothing else reads this slot before the next
+    // launch.
     T* slot = const_cast<T*>(pool) + (long(table[position / 32]) * 32 + position % 32) * Rows::D;
     SHARED float squares[Rows::THREADS / 32];
     write_latent<Rows::THREADS, LATENT, ROTARY, ROTATED>(
@@ -44,7 +49,7 @@
   long index[2];
   #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const int own = row + i * 8, head = group_y * HEADS_EACH + own;
+    const int own = row + i * 8, head = cta_y * HEADS_EACH + own;
     index[i] = own < HEADS_EACH && head < HEADS ? long(token) * HEADS + head : -1;
     if (index[i] < 0) continue;
     const T* own_placed = placed + long(token) * PLACED_COLUMNS + PLACED_FIRST + head * PLACED_STRIDE;

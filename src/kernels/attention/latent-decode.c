@@ -1,16 +1,17 @@
-// Decodes one token of each sequence in one launch: rotates its queries and its vector, writes that to the
-// sequence's last block, and attends to all its blocks.
+// Latent attention (MLA) of one token of each sequence in one launch: RoPE of its queries and its
+// vector, the vector written to the sequence's last KV block, attention over all its blocks.
 //
-// Inputs: queries (tokens, HEADS, LATENT + ROTARY), latents (tokens, LATENT + ROTARY), layer (layer.h, with D of
-// LATENT), pool (blocks, 1, 32, LATENT + ROTARY), which is written to as well, tables (packTables).
+// Inputs: queries (tokens, HEADS, LATENT + ROTARY); latents (tokens, LATENT + ROTARY); layer
+// (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; tables
+// (packTables).
 // Output: attended, as store_latent writes it.
-// Constants: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN, the heads of a warp; WARPS of a group; SPLITS, the
-// groups that share a sequence's tokens.
-// Groups: (1, HEADS / (WARPS * OWN), tokens * SPLITS).
+// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per
+// CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
+// Grid: (1, HEADS / (WARPS * OWN), tokens * SPLITS) CTAs of WARPS warps.
 #include "latent.h"
   constexpr int D = LATENT + ROTARY;
-  const int token = group_z / SPLITS, split = group_z % SPLITS;
-  const int first_head = (group_y * WARPS + warp) * OWN;
+  const int token = cta_z / SPLITS, split = cta_z % SPLITS;
+  const int first_head = (cta_y * WARPS + warp) * OWN;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
   typedef LatentPack<T, D> Vector;
@@ -19,8 +20,8 @@
   for (int d = thread_index; d < D; d += WARPS * 32) {
     const T x = T(latent_feature<LATENT, ROTATED>(latents + long(token) * D, layer, position, d));
     newest[d / Vector::WIDE].x[d % Vector::WIDE] = x;
-    // MLX takes inputs for constant; nothing else reads this slot before the next launch.
-    if (group_y == 0 && split == SPLITS - 1) const_cast<DEVICE T*>(pool)[slot + d] = x;
+    // MLX assumes that inputs are constant; nothing else reads this slot before the next launch.
+    if (cta_y == 0 && split == SPLITS - 1) const_cast<DEVICE T*>(pool)[slot + d] = x;
   }
   LatentHeads<OWN, LATENT, ROTARY> heads;
   begin_latent<ROTATED>(heads, queries + long(token) * HEADS * D, layer, position, first_head, HEADS, lane);

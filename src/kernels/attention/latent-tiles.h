@@ -1,35 +1,40 @@
-// Latent attention by tensor cores; CUDA only. A group of warps has up to 16 ROW_TILES rows: heads of one token, or of
-// a few consecutive tokens of one sequence. It goes over the sequence block by block, a tile of 32 tokens in shared
-// memory, while the next is being copied there. A row is 16 bytes longer there than a vector: so the eight rows that
-// are read at once are in banks of their own.
+// Latent attention (MLA) with tensor cores; CUDA only. A CTA has up to 16 * ROW_TILES rows: query
+// heads of one token, or of a few consecutive tokens of one sequence. It walks the sequence one KV
+// block (a tile of 32 tokens) at a time, double-buffered in shared memory with cp.async. Rows in
+// shared memory are padded by 16 bytes, so that ldmatrix reads eight rows without bank conflicts.
 //
-// A team of TEAM warps shares 16 rows. Each multiplies its part of the features of queries and keys, and adds up what
-// the whole team has found, through shared memory. So all know all scores of their rows, and each sums its part of the
-// values' columns.
+// A team of TEAM warps shares 16 rows. For the scores each warp multiplies its part of the
+// features, and the team adds up the partial scores through shared memory. Each warp then has all
+// scores of the rows, and accumulates its part of the value columns.
 #include "cuda-instructions.h"
 #include "latent.h"
 
-/** A tile of tokens is a block. */
+/** A tile of tokens is one KV block. */
 constexpr int TILE_TOKENS = 32;
 
-/** What a warp has: a lane those of row lane / 4 and of the one 8 behind it. */
+/**
+ * A warp's registers: queries, accumulators and softmax; a lane has rows lane / 4 and lane / 4 + 8.
+ */
 template <typename Type, int LATENT_FEATURES, int ROTARY_FEATURES, int ROW_TILES, int WARPS_OF_TEAM>
 struct LatentRows {
   typedef Type T;
   static constexpr int LATENT = LATENT_FEATURES, D = LATENT_FEATURES + ROTARY_FEATURES, TEAM = WARPS_OF_TEAM;
   static constexpr int THREADS = ROW_TILES * TEAM * 32, STRIDE = (D + 8) * 2;
-  /** Of 16 features each, how many of a query a warp has, and the columns of values that it sums. */
+  /** Per warp: STEPS of 16 query features, and COLUMNS of the values. */
   static constexpr int STEPS = (D / 16 + TEAM - 1) / TEAM, COLUMNS = LATENT / TEAM;
   unsigned query[STEPS][4];
   float sum[COLUMNS / 8][4], top[2], total[2];
 };
 
-/** How a pair of features is turned. */
+/** RoPE rotation of a pair of features. */
 struct Rotation {
   float sine, cosine;
 };
 
-/** A row's query: its latent features, and those with a position, with what turns each pair. Null where there is none. */
+/**
+ * A row's query: latent features, rotary features, and the rotation of each rotary pair. Null
+ * without a row.
+ */
 template <typename T>
 struct LatentQuery {
   const T* absorbed;
@@ -38,12 +43,12 @@ struct LatentQuery {
 };
 
 /**
- * What turns each pair of features at `count` positions, from `position` on, to the end of the shared memory of
- * attend_tiles, which is free until then. Each is computed once and by one loop: within the unrolled reading of queries
- * it took most of a launch to fetch the instructions.
+ * Computes the RoPE rotations of `count` positions, starting at `position`, into the end of
+ * attend_tiles' shared memory, which is unused until then. In a rolled loop of its own: inlined
+ * into the unrolled query loads, instruction fetch took most of the launch.
  */
 template <typename Rows>
-FUNCTION const Rotation* find_rotations(unsigned memory, const float* layer, int position, int count, int thread_index) {
+FUNCTION const Rotation* compute_rotations(unsigned memory, const float* layer, int position, int count, int thread_index) {
   constexpr int PAIRS = (Rows::D - Rows::LATENT) / 2;
   Rotation* rotations = static_cast<Rotation*>(shared_pointer(memory + 2 * TILE_TOKENS * Rows::STRIDE));
   const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
@@ -56,7 +61,7 @@ FUNCTION const Rotation* find_rotations(unsigned memory, const float* layer, int
   return rotations;
 }
 
-/** Features `d` and `d` + 1 of a query, rotated to its position. */
+/** Features `d` and `d` + 1 of a query, with RoPE applied. */
 template <int LATENT, bool ROTATED, typename T>
 FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   if (d < LATENT) return *reinterpret_cast<const unsigned*>(query.absorbed + d);
@@ -67,15 +72,18 @@ FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   return pack_pair(a * by.cosine - b * by.sine, a * by.sine + b * by.cosine, query.placed);
 }
 
-/** The queries of a lane's two rows; `part` of the features is this warp's. */
+/**
+ * Loads the queries of a lane's two rows, `part` of the features, and resets softmax and
+ * accumulators.
+ */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
     Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], int part, int lane) {
   #pragma unroll
   for (int i = 0; i < Rows::STEPS * 4; i++) {
     const int step = part * Rows::STEPS + i / 4, row = i % 2, d = step * 16 + lane % 4 * 2 + i % 4 / 2 * 8;
-    const bool is_there = queries[row].absorbed != nullptr && d < Rows::D;
-    rows.query[i / 4][i % 4] = is_there ? query_pair<Rows::LATENT, ROTATED>(queries[row], d) : 0;
+    const bool is_inside = queries[row].absorbed != nullptr && d < Rows::D;
+    rows.query[i / 4][i % 4] = is_inside ? query_pair<Rows::LATENT, ROTATED>(queries[row], d) : 0;
   }
   #pragma unroll
   for (int i = 0; i < Rows::COLUMNS / 2; i++) rows.sum[i / 4][i % 4] = 0;
@@ -85,7 +93,9 @@ FUNCTION void begin_rows(
   }
 }
 
-/** Starts to copy `block` to the shared memory at `to`. Of it `count` tokens are there; the others become zero. */
+/**
+ * Starts copying KV block `block` to shared memory at `to`. Tokens from `count` on are zero-filled.
+ */
 template <typename Rows>
 FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, int count, int thread_index) {
   constexpr int PACKS = Rows::D / 8, ALL = TILE_TOKENS * PACKS;
@@ -100,8 +110,9 @@ FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, i
 }
 
 /**
- * Attends to the tokens of a range that begins with a block, of which the first tile is being fetched to `memory`: two
- * tiles, then 16 bytes a thread and 8 tokens of a tile. `last` is the last position that each of a lane's rows sees.
+ * Attends to the tokens of a range that starts at a block boundary and whose first tile is already
+ * being fetched. `memory`: two tiles, then 16 bytes per thread for every 8 tokens of a tile.
+ * `last`: the last position that each of a lane's two rows attends to.
  */
 template <typename Rows>
 FUNCTION void attend_tiles(
@@ -110,11 +121,12 @@ FUNCTION void attend_tiles(
   constexpr int STRIDE = Rows::STRIDE, TEAM = Rows::TEAM, SCORES = TILE_TOKENS / 8;
   const typename Rows::T* type = nullptr;
   const int part = warp % TEAM;
-  const unsigned found = memory + 2 * TILE_TOKENS * STRIDE;
-  // Lanes point ldmatrix at its rows: of keys at 8, at their next 8 columns, and the same of the next 8 rows.
+  const unsigned partial_scores = memory + 2 * TILE_TOKENS * STRIDE;
+  // Lane addresses for ldmatrix. For keys: 8 rows, their next 8 columns, then both for the next 8
+  // rows.
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16 + part * Rows::STEPS * 32;
   const unsigned own_value = lane % 16 * STRIDE + lane / 16 * 16 + part * Rows::COLUMNS * 2;
-  const float scale = layer[LAYER_SCALE] * 1.44269504f; // of powers of 2
+  const float scale = layer[LAYER_SCALE] * 1.44269504f; // log2(e): the softmax uses powers of 2
   int next_block = table[min(range.begin + TILE_TOKENS, range.end - 1) / TILE_TOKENS];
   for (int base = range.begin; base < range.end; base += TILE_TOKENS) {
     const int next = base + TILE_TOKENS;
@@ -137,15 +149,15 @@ FUNCTION void attend_tiles(
         mma_m16n8k16(score[n], q[0], q[1], q[2], q[3], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], type);
     }
     #pragma unroll
-    for (int n = 0; n < SCORES; n++) store_shared(found + ((warp * SCORES + n) * 32 + lane) * 16, score[n]);
+    for (int n = 0; n < SCORES; n++) store_shared(partial_scores + ((warp * SCORES + n) * 32 + lane) * 16, score[n]);
     BARRIER;
     #pragma unroll
     for (int n = 0; n < SCORES; n++) {
       for (int r = 0; r < 4; r++) score[n][r] = 0;
-      // In the same order for all, so that they agree.
+      // All warps of the team add in the same order, so that their scores are identical.
       #pragma unroll
       for (int w = 0; w < TEAM; w++)
-        add_shared(score[n], found + (((warp - part + w) * SCORES + n) * 32 + lane) * 16);
+        add_shared(score[n], partial_scores + (((warp - part + w) * SCORES + n) * 32 + lane) * 16);
     }
     #pragma unroll
     for (int row = 0; row < 2; row++) {
@@ -204,8 +216,8 @@ FUNCTION void store_pair(float* to, float x, float y, const T*) {
 }
 
 /**
- * Writes what a lane has of its row `row` to `out` (rows, LATENT), or with SPLITS to (rows, SPLITS, LATENT + 2), as
- * store_latent does; it is number `index` there.
+ * Writes a lane's part of its row `row` to row `index` of `out` (rows, LATENT), or, if SPLITS is
+ * above 1, of `out` (rows, SPLITS, LATENT + 2), as store_latent does.
  */
 template <int SPLITS, typename Rows, typename Out>
 FUNCTION void store_row(

@@ -1,13 +1,14 @@
-// Writes the vectors of prompts' tokens to their slots, normalized and rotated.
+// Writes the latent vectors of prompt tokens to their KV slots, with RMSNorm and RoPE applied.
 //
-// Inputs: latents (tokens, LATENT_COLUMNS) with LATENT + ROTARY features each from column LATENT_FIRST on, layer
-// (layer.h, with D of LATENT), pool (blocks, 1, 32, LATENT + ROTARY), which is written to, places (packPlaces).
-// Output: written, the same places, for launches that must wait for this one.
-// Constants: T, LATENT, ROTARY, ROTATED of the layer; LATENT_COLUMNS, LATENT_FIRST.
-// Groups: (1, 1, tokens) of 128 threads.
+// Inputs: latents (tokens, LATENT_COLUMNS), with LATENT + ROTARY features at column LATENT_FIRST;
+// layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; places
+// (packPlaces).
+// Output: written, a copy of places, so that later launches can depend on this one.
+// Template arguments: T, LATENT, ROTARY, ROTATED of the layer; LATENT_COLUMNS, LATENT_FIRST.
+// Grid: (1, 1, tokens) CTAs of 128 threads.
 #include "latent.h"
-  const int token = group_z, position = places[3 * token];
-  // MLX takes inputs for constant; launches that read these slots depend on this one's output.
+  const int token = cta_z, position = places[3 * token];
+  // MLX assumes that inputs are constant, so launches that read these slots take this one's output.
   DEVICE T* to = const_cast<DEVICE T*>(pool) + long(places[3 * token + 1]) * (LATENT + ROTARY);
   SHARED float squares[4];
   write_latent<128, LATENT, ROTARY, ROTATED>(

@@ -1,12 +1,13 @@
-// Latent attention: all heads of a token share one vector of each token. All of it is the key; its first LATENT
-// features are the value, and the ROTARY ones behind them are rotated in pairs of neighbours. A group of warps loads
-// a tile of vectors into shared memory, and each warp attends to it with HEADS heads.
+// Latent attention (MLA): all heads of a token share one vector per token. The whole vector is the
+// key, its first LATENT features are the value. RoPE rotates the ROTARY features after them in
+// adjacent pairs. A CTA loads a tile of vectors into shared memory, and each warp attends to it
+// with HEADS heads.
 #include "attention.h"
 
-/** Tokens in a tile: what they take in shared memory stays below the 32 KiB that a group has on Metal. */
+/** Tokens per tile, such that shared memory stays below Metal's 32 KiB per CTA. */
 enum { LATENT_TILE = 8 };
 
-/** What a thread loads of a vector at a time, of the PACKS that the vector has. */
+/** A vectorized load of WIDE features; a vector has PACKS of them. */
 template <typename T, int D>
 struct LatentPack {
   enum { WIDE = sizeof(T) == 2 && D % 8 == 0 ? 8 : D % 4 == 0 ? 4 : D % 2 == 0 ? 2 : 1, PACKS = D / WIDE };
@@ -15,7 +16,7 @@ struct LatentPack {
   };
 };
 
-/** Feature `d` of a query or a token's vector `from`, rotated to its position. */
+/** Feature `d` of a query or a token's vector `from`, with RoPE applied. */
 template <int LATENT, bool ROTATED, typename T>
 FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, int position, int d) {
   if (!ROTATED || d < LATENT) return float(from[d]);
@@ -25,13 +26,13 @@ FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, i
   const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
   const float a = float(from[LATENT + 2 * pair]) * magnitude;
   const float b = float(from[LATENT + 2 * pair + 1]) * magnitude;
-  // Rounded to T, as between two operations.
+  // Rounded to T, as between separate operations.
   return float(T((d - LATENT) % 2 == 0 ? a * cosine - b * sine : a * sine + b * cosine));
 }
 
 /**
- * Normalizes the latent features of the vector `from`, rotates the others to its position, and writes all to `to`, by
- * a group of THREADS threads with a float of shared memory for each warp.
+ * Normalizes the latent features of the vector `from`, applies RoPE to the others, and writes the
+ * vector to `to`, with a CTA of THREADS threads. `squares`: shared memory, one float per warp.
  */
 template <int THREADS, int LATENT, int ROTARY, bool ROTATED, typename T>
 FUNCTION void write_latent(
@@ -51,14 +52,17 @@ FUNCTION void write_latent(
   }
 }
 
-/** What a warp has of its heads: a lane has every 32nd feature. */
+/** A warp's heads in registers: query, accumulator, softmax; a lane has every 32nd feature. */
 template <int HEADS, int LATENT, int ROTARY>
 struct LatentHeads {
   enum { EACH = (LATENT + ROTARY + 31) / 32, VALUES = (LATENT + 31) / 32 };
   float query[HEADS][EACH], sum[HEADS][VALUES], top[HEADS], total[HEADS];
 };
 
-/** The queries from head `first` on, of `all` heads of a token at `queries`. */
+/**
+ * Loads the queries of HEADS heads, starting at head `first`, of the `all` heads of a token at
+ * `queries`.
+ */
 template <bool ROTATED, int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void begin_latent(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const DEVICE T* queries, const DEVICE float* layer,
@@ -78,7 +82,10 @@ FUNCTION void begin_latent(
   }
 }
 
-/** Adds the `count` tokens of a tile to what the heads have seen. Unrolled, so that all of it is in registers. */
+/**
+ * Attends to the `count` tokens of a tile (online softmax). Unrolled, so that the state stays in
+ * registers.
+ */
 template <int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void attend_tile(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const IN_SHARED T* tile, int count, int lane) {
@@ -116,7 +123,7 @@ FUNCTION void attend_tile(
   }
   #pragma unroll
   for (int t = 0; t < LATENT_TILE; t++) {
-    // Behind the last token the tile may hold anything.
+    // The tile may contain anything, even NaN, after the last token.
     if (t >= count) continue;
     #pragma unroll
     for (int i = 0; i < Heads::VALUES; i++) {
@@ -128,8 +135,9 @@ FUNCTION void attend_tile(
 }
 
 /**
- * Attends to the tokens of a range, by THREADS threads. The vector of the one at `newest_position` is not in the pool
- * (blocks, 1, 32, LATENT + ROTARY) yet, but at `newest`. All warps of the group must call this together.
+ * Attends to the tokens of a range with THREADS threads; all warps of the CTA must call it. The
+ * vector of the token at `newest_position` is not in the pool (blocks, 1, 32, LATENT + ROTARY) yet,
+ * but at `newest`.
  */
 template <int THREADS, int HEADS, int LATENT, int ROTARY, typename T, typename Pack>
 FUNCTION void attend_latents(
@@ -151,7 +159,10 @@ FUNCTION void attend_latents(
   }
 }
 
-/** Writes what the heads have found, as store_attention does, with D features of LATENT. */
+/**
+ * Writes the heads' attention output, or partial results with SPLITS, as store_attention does with
+ * D = LATENT.
+ */
 template <int SPLITS, int HEADS, int LATENT, int ROTARY, typename Out>
 FUNCTION void store_latent(
     const PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, int token, int split, int first, int all,

@@ -1,11 +1,11 @@
-// Merges what decode.c has computed of a sequence in several splits.
+// Merges the partial softmax results of decode.c's splits.
 //
-// Inputs: parts (tokens, HEADS, SPLITS, D + 2), as store_attention writes them, layer (layer.h).
+// Inputs: parts (tokens, HEADS, SPLITS, D + 2), written by store_attention; layer (layer.h).
 // Output: attended (tokens, HEADS, D).
-// Constants: T, D, HEADS, SPLITS, ROTARY_DIMS, SINKS; THREADS of a group.
-// Groups: (1, HEADS, tokens).
+// Template arguments: T, D, HEADS, SPLITS, ROTARY_DIMS, SINKS; THREADS per CTA.
+// Grid: (1, HEADS, tokens) CTAs of THREADS threads.
 #include "layer.h"
-  const int token = group_z, head = group_y;
+  const int token = cta_z, head = cta_y;
   const DEVICE float* part = parts + (long(token) * HEADS + head) * SPLITS * (D + 2);
   const DEVICE float* sinks = layer_sinks<D, ROTARY_DIMS>(layer);
   float highest = SINKS ? sinks[head] : -1e30f;

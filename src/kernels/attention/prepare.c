@@ -1,17 +1,19 @@
-// Prepares tokens of prompts: norms and rotates their heads, and writes keys and values to their slots.
+// Prepares prompt tokens for attention: RMSNorm and RoPE of their heads, and keys and values
+// written to their KV slots.
 //
-// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), with SHARES_KV only the queries, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), which are written to, places (packPlaces).
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys
+// and values (blocks, KV_HEADS, 32, D), written in place; places (packPlaces).
 // Output: queries (tokens, HEADS, D).
-// Constants: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS of the layer; WARPS of a group, OWN
-// heads each.
-// Groups: (1, heads of qkv / (WARPS * OWN), tokens).
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS of the
+// layer; WARPS per CTA, OWN heads per warp.
+// Grid: (1, heads of qkv / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "head.h"
   constexpr int ALL_HEADS = HEADS + (SHARES_KV ? 0 : 2 * KV_HEADS);
-  const int token = group_z, first = (group_y * WARPS + warp) * OWN;
+  const int token = cta_z, first = (cta_y * WARPS + warp) * OWN;
   const int position = places[3 * token], slot = places[3 * token + 1];
   const DEVICE T* from = qkv + long(token) * ALL_HEADS * D;
-  // Where a head goes. MLX takes inputs for constant; launches that read these slots depend on this one's output.
+  // Destination of a head. MLX assumes that inputs are constant, so later launches that read these
+  // slots take this launch's output as an input.
 #define PREPARED_AT(index) \
   ((index) < HEADS \
        ? queries + (long(token) * HEADS + (index)) * D \
@@ -21,7 +23,8 @@
   ((index) < HEADS                ? layer + LAYER_QUERY_NORM \
    : (index) >= HEADS + KV_HEADS ? layer_value_norm<D>(layer) \
                                   : layer_key_norm<D>(layer))
-  // A lane has what is rotated with each other: EACH neighbours of the first half of a head, and of the second.
+  // A lane has EACH features of the first half of a head and the matching ones of the second, which
+  // RoPE rotates together.
   constexpr bool IS_WHOLE = (D == 64 || D == 128 || D == 256) && (ROTARY_DIMS == 0 || ROTARY_DIMS == D);
   constexpr int EACH = IS_WHOLE ? D / 64 : 1;
   struct alignas(EACH * sizeof(T)) Part {
@@ -53,22 +56,22 @@
         const DEVICE float* norm = NORM_OF(index);
         for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
         const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
-        // Rounded to T, as the unfused operations do.
+        // Rounded to T, as separate operations would.
         for (int h = 0; h < 2; h++) {
           const Factors factors = *reinterpret_cast<const DEVICE Factors*>(norm + h * (D / 2) + lane * EACH);
           for (int e = 0; e < EACH; e++) head[h][e] = float(T(head[h][e] * scale * factors.x[e]));
         }
       }
       if (index >= ALL_HEADS) continue;
-      Part made[2];
+      Part rotated[2];
       for (int e = 0; e < EACH; e++) {
         const bool is_rotated = ROTARY_DIMS > 0 && !is_value;
         const float a = head[0][e] * (is_rotated ? magnitude : 1), b = head[1][e] * (is_rotated ? magnitude : 1);
-        made[0].x[e] = T(is_rotated ? a * cosines[e] - b * sines[e] : a);
-        made[1].x[e] = T(is_rotated ? a * sines[e] + b * cosines[e] : b);
+        rotated[0].x[e] = T(is_rotated ? a * cosines[e] - b * sines[e] : a);
+        rotated[1].x[e] = T(is_rotated ? a * sines[e] + b * cosines[e] : b);
       }
       DEVICE T* to = PREPARED_AT(index) + lane * EACH;
-      for (int h = 0; h < 2; h++) *reinterpret_cast<DEVICE Part*>(to + h * (D / 2)) = made[h];
+      for (int h = 0; h < 2; h++) *reinterpret_cast<DEVICE Part*>(to + h * (D / 2)) = rotated[h];
     }
     return;
   }

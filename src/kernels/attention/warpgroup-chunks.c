@@ -1,23 +1,31 @@
-// Attends with chunks of prompts by Hopper's wgmma; CUDA with compute capability 9.0 only. Of a sequence's tokens the query heads
-// that share a head of keys are a row each, and a tile is some consecutive rows, which may begin and end within a token. Two
-// warpgroups compute: each has 64 rows, with their softmax in registers. As many groups as run at once share all tiles, the longest
-// first, there and back again; or each tile has groups of its own.
+// Attention of prompt chunks with Hopper's wgmma (FlashAttention 3 style, paged); compute
+// capability 9.0 only. Each query head of a token that shares a KV head is a row. A tile is up to
+// 128 consecutive rows of one sequence and may begin and end within a token. Two consumer
+// warpgroups have 64 rows each, with their online softmax and accumulators in registers. The grid
+// is persistent: GROUPS CTAs, one per SM, share all tiles and KV heads, sorted by context length,
+// longest first, and assigned in serpentine order, which balances the load. With GROUPS 0 each tile
+// and KV head has its own CTA.
 //
-// Queries, keys and values are in shared memory as wgmma reads them (wgmma-operand.h). A step is KEYS keys of a tile. While
-// its softmax is computed, the weights of the step before are multiplied with their values. The steps of one tile follow those
-// of another without a break: a tile's sums are complete in the first step of the next. The tensor cores multiply for one
-// warpgroup while the other computes its softmax; that comes about by itself.
+// Queries, keys and values are in shared memory in wgmma's layout (wgmma-operand.h). A step is KEYS
+// keys of a tile. While the softmax of a step is computed, the previous step's weights are
+// multiplied by its values. Steps continue across tiles without a pipeline bubble: a tile's
+// accumulators are complete during the first step of the next tile. The two warpgroups drift apart
+// by themselves, so that one uses the tensor cores while the other computes its softmax.
 //
-// A third warpgroup loads: one warp copies keys, one copies values, and one zeroes the values that no token of the tile sees,
-// for an empty slot may hold anything, NaN too. Barriers say what has arrived, and what all warps that multiply it are done with.
+// A third (producer) warpgroup loads: one warp issues TMA copies of keys, one of values, and one
+// zeroes values that no token of the tile attends to, because empty slots may contain NaN. Full and
+// empty mbarriers per stage synchronize producers and consumers.
 //
-// Inputs: queries (tokens, HEADS, D), prepared by prepare.c, layer (layer.h), keys and values
-// (blocks, KV_HEADS, 32, D), tables (packTables), places (packPlaces), tiles (packTiles, of rows), sizes: their number, and that of blocks.
-// Outputs: attended (tokens, HEADS, D); maps: for each group where keys and values are, as copies take it.
-// Constants: T of 16 bits, D of whole panels, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
-// KEYS, STAGES, GROUPS or 0.
-// Groups: GROUPS, or KV_HEADS * tiles, of 384 threads with dynamic shared memory for 128 + 2 * STAGES * KEYS rows,
-// 5 * STAGES + 2 barriers, and 1,024 bytes to align them.
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
+// (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces); tiles (packTiles, counted in
+// rows); sizes: the number of tiles and of blocks.
+// Outputs: attended (tokens, HEADS, D); maps: scratch for each CTA's TMA descriptors of keys and
+// values.
+// Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW,
+// CHUNKED, CAPPED, SINKS of the layer; KEYS per step; STAGES of the ring buffer; GROUPS, the CTAs
+// of the persistent grid, or 0.
+// Grid: GROUPS, or KV_HEADS * tiles, CTAs of 384 threads, with dynamic shared memory for 128 + 2 *
+// STAGES * KEYS rows, 5 * STAGES + 2 mbarriers, and 1,024 bytes for alignment.
 #include "bulk.h"
 #include "cuda-instructions.h"
 #include "layer.h"
@@ -26,15 +34,16 @@
 #include "wgmma-operand.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
   constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
-  // A tile and a head of keys: which the group has in each lap. Behind the last is one without rows. `position`: of its first token.
+  // One work item: a tile and a KV head; a CTA has one per lap. An item after the last has no rows.
+  // `position` is that of its first token.
   struct Item {
     int first, count, kv, position;
   };
-  // Of the first row, and where it is among its token's.
+  // The token of the item's first row, and the row's index among that token's heads.
   auto token_of = [](const Item& item) { return item.first / HEADS_PER_KV; };
   auto offset_of = [](const Item& item) { return item.first % HEADS_PER_KV; };
   auto item_of = [&](int lap) {
-    const int index = lap * GROUPS + (GROUPS == 0 || lap % 2 == 0 ? group_x : GROUPS - 1 - group_x);
+    const int index = lap * GROUPS + (GROUPS == 0 || lap % 2 == 0 ? cta_x : GROUPS - 1 - cta_x);
     Item item = {};
     if (lap < 0 || index >= sizes[0] * KV_HEADS || (GROUPS == 0 && lap > 0)) return item;
     item.first = tiles[index / KV_HEADS * 2];
@@ -43,8 +52,9 @@
     item.position = places[3 * token_of(item)];
     return item;
   };
-  // Every other group begins with its shortest: then all that single tokens see is not read at the same time.
-  const int forward = GROUPS > 0 && group_x % 2 == 1 ? -1 : 1;
+  // Odd CTAs start with their shortest item, so that the CTAs do not all load their long contexts
+  // at the same time.
+  const int forward = GROUPS > 0 && cta_x % 2 == 1 ? -1 : 1;
   int lap = forward < 0 ? sizes[0] * KV_HEADS / max(GROUPS, 1) : 0;
   while (lap > 0 && item_of(lap).count == 0) lap--;
   auto newest_of = [&](const Item& item) {
@@ -59,41 +69,42 @@
   auto values_at = [&](int stage) { return stages + (STAGES + stage) * MATRIX; };
   auto keys_full = [&](int stage) { return barriers + stage * 8; };
   auto keys_empty = [&](int stage) { return barriers + (STAGES + stage) * 8; };
-  auto values_come = [&](int stage) { return barriers + (2 * STAGES + stage) * 8; };
+  auto values_arrived = [&](int stage) { return barriers + (2 * STAGES + stage) * 8; };
   auto values_full = [&](int stage) { return barriers + (3 * STAGES + stage) * 8; };
   auto values_empty = [&](int stage) { return barriers + (4 * STAGES + stage) * 8; };
-  auto meeting_of = [&](int warpgroup) { return barriers + (5 * STAGES + warpgroup) * 8; };
+  auto sync_barrier_of = [&](int warpgroup) { return barriers + (5 * STAGES + warpgroup) * 8; };
   if (thread_index == 0) {
     for (int stage = 0; stage < STAGES; stage++) {
       barrier_init(keys_full(stage), 1);
       barrier_init(keys_empty(stage), WARPS);
-      barrier_init(values_come(stage), 1);
+      barrier_init(values_arrived(stage), 1);
       barrier_init(values_full(stage), 1);
       barrier_init(values_empty(stage), WARPS);
     }
-    for (int warpgroup = 0; warpgroup < 2; warpgroup++) barrier_init(meeting_of(warpgroup), WARPS / 2);
+    for (int warpgroup = 0; warpgroup < 2; warpgroup++) barrier_init(sync_barrier_of(warpgroup), WARPS / 2);
   }
   AWAIT_INPUTS;
   BARRIER;
   if (warp >= WARPS) {
-    give_registers<40>();
-    // Visits all steps of the group in order, with their stage and how often it was used before.
+    setmaxnreg_dec<40>();
+    // Visits all steps of this CTA in order, with the stage of each and how often that was used
+    // before.
     auto walk = [&](auto visit) {
       Item item = first_item;
       int n = 0;
       for (int at = lap; item.count > 0; at += forward) {
-        const Item behind = item_of(at + forward);
+        const Item next_item = item_of(at + forward);
         const int last = newest_of(item) / KEYS;
         for (int step = begin_of(item); step <= last; step++, n++) visit(item, step, n % STAGES, n / STAGES);
-        item = behind;
+        item = next_item;
       }
     };
     if (warp < WARPS + 2) {
       const bool copies_values = warp > WARPS;
       const unsigned first_stage = copies_values ? values_at(0) : keys_at(0);
-      char* const map = reinterpret_cast<char*>(maps) + (group_x * 2 + copies_values) * MAP_BYTES;
+      char* const map = reinterpret_cast<char*>(maps) + (cta_x * 2 + copies_values) * MAP_BYTES;
       make_tensor_map(map, first_stage, copies_values ? values : keys, sizes[1] * KV_HEADS * 32, D, 32, lane);
-      // The stage was written to, and copies write to it in another way.
+      // make_tensor_map used the stage as scratch: fence before TMA (async proxy) writes to it.
       fence_proxy_async();
       WARP_BARRIER;
       if (lane == 0)
@@ -105,7 +116,7 @@
           for (int b = 0; b < KEYS / 32; b++)
             rows[b] = (table[min(step * (KEYS / 32) + b, newest)] * KV_HEADS + item.kv) * 32;
           if (uses > 0) barrier_wait(copies_values ? values_empty(stage) : keys_empty(stage), (uses + 1) % 2);
-          const unsigned counted = copies_values ? values_come(stage) : keys_full(stage);
+          const unsigned counted = copies_values ? values_arrived(stage) : keys_full(stage);
           const unsigned to = first_stage + stage * MATRIX;
           barrier_expect(counted, MATRIX);
           #pragma unroll
@@ -117,8 +128,8 @@
       WARP_BARRIER;
     } else if (warp == WARPS + 2) {
       walk([&](const Item& item, int step, int stage, int uses) {
-        barrier_wait(values_come(stage), uses % 2);
-        // Scores of tokens that are not seen are masked, but their values are multiplied by zero.
+        barrier_wait(values_arrived(stage), uses % 2);
+        // Masked tokens have weight zero, but zero times NaN is NaN, so their values must be zero.
         const int first = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(item.position) - step * KEYS : 0;
         const int last = newest_of(item) - step * KEYS;
         if (first > 0 || last < KEYS - 1) {
@@ -132,21 +143,21 @@
       });
     }
   } else {
-    take_registers<232>();
+    setmaxnreg_inc<232>();
     const int warpgroup = warp / 4;
-    // Where the heads of a row of the tile are, of queries and of what they attend to.
+    // Offset of a tile row in queries and in the output.
     auto place_of = [&](const Item& item, int row) {
       const int at = offset_of(item) + row;
       return (long(token_of(item) + at / HEADS_PER_KV) * HEADS + item.kv * HEADS_PER_KV + at % HEADS_PER_KV) * D;
     };
-    // A barrier of the warpgroup's warps.
-    int meetings = 0;
-    auto meet = [&] {
+    // Barrier for the four warps of this warpgroup.
+    int syncs = 0;
+    auto sync_warpgroup = [&] {
       WARP_BARRIER;
-      if (lane == 0) barrier_arrive(meeting_of(warpgroup));
-      barrier_wait(meeting_of(warpgroup), meetings++ % 2);
+      if (lane == 0) barrier_arrive(sync_barrier_of(warpgroup));
+      barrier_wait(sync_barrier_of(warpgroup), syncs++ % 2);
     };
-    // Each warpgroup copies its own queries. Rows that the tile does not fill repeat the last one's.
+    // Each warpgroup copies its own queries. Rows past the end of the tile repeat the last one.
     auto fetch_queries = [&](const Item& item) {
       const int thread = thread_index % 128, pack = thread % PACKS;
       #pragma unroll 1
@@ -156,11 +167,11 @@
       }
       cp_async_commit();
     };
-    // They become visible to the warpgroup's wgmma.
+    // Makes the copied queries visible to the warpgroup's wgmmas.
     auto await_queries = [&] {
       cp_async_wait();
       fence_proxy_async();
-      meet();
+      sync_warpgroup();
     };
     float score[KEYS / 2], sum[D / 2], top[2], total[2] = {}, keep[2];
     unsigned weights[KEYS / 16][4] = {};
@@ -169,23 +180,24 @@
       #pragma unroll
       for (int k = 0; k < D / 16; k++)
         wgmma_m64k16(
-            score, operand_behind(own_queries, k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
-            operand_behind(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
+            score, advance_operand(own_queries, k / 4 * ROWS * LINE_BYTES + k % 4 * 32),
+            advance_operand(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
       wgmma_commit();
     };
-    // Added to what the tile's steps before have made, if there were some.
+    // `adds`: accumulate onto the tile's earlier steps; otherwise start at zero.
     auto multiply_values = [&](unsigned at, bool adds) {
       const auto own_values = wgmma_operand(at, KEYS * LINE_BYTES);
       #pragma unroll
       for (int k = 0; k < KEYS / 16; k++)
         wgmma_m64k16_transposed(
-            sum, weights[k], operand_behind(own_values, k * 16 * LINE_BYTES), adds || k > 0, queries);
+            sum, weights[k], advance_operand(own_values, k * 16 * LINE_BYTES), adds || k > 0, queries);
       wgmma_commit();
     };
     const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
     const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
-    Item item = first_item, behind = item_of(lap + forward);
-    // Of the tile: its last step, and those in which this warp's rows see all keys.
+    Item item = first_item, next_item = item_of(lap + forward);
+    // The tile's last step, and the range of steps whose keys all rows of this warp attend to (no
+    // mask).
     int offset, last_step, whole_begin, whole_end;
     auto begin_item = [&] {
       offset = offset_of(item);
@@ -195,7 +207,7 @@
       whole_end = (lowest + 1) / KEYS;
       whole_begin = (oldest_seen<WINDOW, CHUNKED>(highest) + KEYS - 1) / KEYS;
     };
-    // A sink is a score without a value, of one of the lanes that share a row.
+    // An attention sink is a score without a value; one of the four lanes of a row counts it.
     auto begin_rows = [&] {
       for (int r = 0; r < 2; r++) {
         const int head = item.kv * HEADS_PER_KV + (offset + row + r * 8) % HEADS_PER_KV;
@@ -203,9 +215,11 @@
         total[r] = SINKS && lane % 4 == 0 ? 1 : 0;
       }
     };
-    // Weights are relative to a score that the highest so far exceeds by a factor of 2^LAG at most: sums are seldom rescaled.
+    // Lazy rescaling: weights are relative to a reference score that may lag behind the maximum by
+    // up to 2^LAG, so accumulators are seldom rescaled.
     constexpr float LAG = 8;
-    // `keep` is what becomes of the sums before.
+    // Masks the scores and updates the reference scores; `keep` is the factor that rescales
+    // accumulators.
     auto find_tops = [&](int step) {
       const int base = step * KEYS;
       if (CAPPED)
@@ -223,7 +237,7 @@
             if (key > last || (WINDOW > 0 && key < first)) score[j / 2 * 4 + r * 2 + j % 2] = -3e38f;
           }
         }
-      // Those of even and of odd columns do not wait for each other.
+      // Even and odd columns separately, which shortens the dependency chain.
       float most[4] = {score[0], score[1], score[2], score[3]};
       #pragma unroll
       for (int i = 4; i < KEYS / 2; i++) most[i % 4] = fmaxf(most[i % 4], score[i]);
@@ -235,12 +249,12 @@
       for (int r = 0; r < 2; r++) most[r] = fmaxf(most[r], SHUFFLE_XOR(most[r], 2));
       #pragma unroll
       for (int r = 0; r < 2; r++) {
-        const bool is_behind = (most[r] - top[r]) * scale > LAG;
-        keep[r] = is_behind ? ex2_approx((top[r] - most[r]) * scale) : 1;
-        top[r] = is_behind ? most[r] : top[r];
+        const bool exceeds_lag = (most[r] - top[r]) * scale > LAG;
+        keep[r] = exceeds_lag ? ex2_approx((top[r] - most[r]) * scale) : 1;
+        top[r] = exceeds_lag ? most[r] : top[r];
       }
     };
-    // Scores become weights.
+    // Turns scores into softmax weights and adds them to the denominators.
     auto weigh = [&] {
       float all[2] = {total[0] * keep[0], total[1] * keep[1]};
       #pragma unroll
@@ -273,7 +287,8 @@
     fetch_queries(item);
     await_queries();
     int stage = 0, uses = 0, step = begin_of(item), n = 0;
-    // Before the first step its keys stand in the place of values: their sums are nobody's.
+    // The first step has no earlier values: its keys are multiplied instead and the result is
+    // discarded.
     unsigned own_values = keys_at(0);
     int value_stage = 0, value_uses = 0;
     Item done = {};
@@ -286,15 +301,15 @@
       multiply_values(own_values, !began);
       wgmma_wait<1>(score);
       if (lane == 0 && n > 0) barrier_arrive(keys_empty(stage));
-      const bool ends = step == last_step, is_last = ends && behind.count == 0;
+      const bool ends = step == last_step, is_last = ends && next_item.count == 0;
       if (ends && !is_last) {
-        meet();
-        fetch_queries(behind);
+        sync_warpgroup();
+        fetch_queries(next_item);
       }
       const float totals[2] = {total[0], total[1]};
       if (begins) begin_rows();
       find_tops(step);
-      // These products have come to their end meanwhile.
+      // The value products have finished meanwhile.
       wgmma_wait<0>(sum);
       if (lane == 0) barrier_arrive(n > 0 ? values_empty(value_stage) : keys_empty(0));
       if (begins) {
@@ -318,9 +333,9 @@
       if (!ends) continue;
       done = item;
       if (is_last) break;
-      item = behind;
+      item = next_item;
       lap += forward;
-      behind = item_of(lap + forward);
+      next_item = item_of(lap + forward);
       step = begin_of(item);
       begin_item();
       await_queries();

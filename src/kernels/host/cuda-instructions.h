@@ -1,8 +1,9 @@
-// PTX instructions as functions, named after them; CUDA only. Shared memory is addressed by the 32-bit numbers
-// that PTX takes. The tests' emulator (test/support/emulator) has the same functions for a CPU.
+// PTX instructions as functions, named after them; CUDA only. Shared memory is addressed by the
+// 32-bit numbers that PTX takes. The tests' emulator (test/support/emulator) implements the same
+// functions for a CPU.
 
 #define INSTRUCTIONS_ON_PAIRS_OF(TYPE, NAME) \
-/** d (16, 8) += a (16, 16) b (16, 8), spread over a warp. The last argument only names the type. */ \
+/** d (16, 8) += a (16, 16) b (16, 8), distributed over a warp. The last argument only selects the overload. */ \
 __device__ __forceinline__ void mma_m16n8k16( \
     float (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, \
     const TYPE*) { \
@@ -11,19 +12,19 @@ __device__ __forceinline__ void mma_m16n8k16( \
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)); \
 } \
-/** Two floats rounded to a pair of 16-bit ones in one register. */ \
+/** Rounds two floats to a pair of 16-bit numbers in one register. */ \
 __device__ __forceinline__ unsigned pack_pair(float low, float high, const TYPE*) { \
   unsigned pair; \
   asm("cvt.rn." NAME "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low)); \
   return pair; \
 } \
-/** x * y + z for both of a pair. */ \
+/** x * y + z for both numbers of a pair. */ \
 __device__ __forceinline__ unsigned fma_pair(unsigned x, unsigned y, unsigned z, const TYPE*) { \
   unsigned pair; \
   asm("fma.rn." NAME "x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z)); \
   return pair; \
 } \
-/** One of them in shared memory. */ \
+/** Loads one 16-bit number from shared memory. */ \
 __device__ __forceinline__ TYPE load_shared_number(unsigned at, const TYPE*) { \
   unsigned short bits; \
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(at)); \
@@ -32,14 +33,14 @@ __device__ __forceinline__ TYPE load_shared_number(unsigned at, const TYPE*) { \
 INSTRUCTIONS_ON_PAIRS_OF(__nv_bfloat16, "bf16")
 INSTRUCTIONS_ON_PAIRS_OF(__half, "f16")
 
-/** x & mask | bits: compilers make two instructions of it where both are constants. */
+/** x & mask | bits in one instruction; compilers emit two if both are constants. */
 __device__ __forceinline__ unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
   unsigned made;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(made) : "r"(x), "r"(mask), "r"(bits));
   return made;
 }
 
-/** Where the launch's dynamic shared memory begins. */
+/** Address of the launch's dynamic shared memory. */
 __device__ __forceinline__ unsigned dynamic_shared_memory() {
   extern __shared__ __align__(16) unsigned char memory[];
   return unsigned(__cvta_generic_to_shared(memory));
@@ -48,8 +49,9 @@ __device__ __forceinline__ unsigned dynamic_shared_memory() {
 __device__ __forceinline__ void* shared_pointer(unsigned at) { return __cvta_shared_to_generic(at); }
 
 /**
- * 16 bytes that no launch writes, asked for where the program says so: compilers wait for some before they go on. It must not
- * be the instruction for constant memory, for they move those behind AWAIT_INPUTS.
+ * Loads 16 bytes that no launch of the step writes (weights). Volatile asm, because compilers
+ * otherwise reorder the loads and wait for some of them early; not ld.global.nc, because compilers
+ * move that instruction after AWAIT_INPUTS.
  */
 __device__ __forceinline__ uint4 load_constant(const void* from) {
   uint4 loaded;
@@ -58,25 +60,25 @@ __device__ __forceinline__ uint4 load_constant(const void* from) {
   return loaded;
 }
 
-/** The same of what the launch before this one has made. */
-__device__ __forceinline__ uint4 load_made(const void* from) {
+/** Loads 16 bytes that an earlier launch may have written, so only after AWAIT_INPUTS. */
+__device__ __forceinline__ uint4 load_global(const void* from) {
   uint4 loaded;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(loaded.x), "=r"(loaded.y), "=r"(loaded.z), "=r"(loaded.w) : "l"(from) : "memory");
   return loaded;
 }
 
-/** Starts to copy `bytes` to shared memory, and zeros up to 16 behind them. */
+/** Starts a copy of `bytes` (0 to 16) to shared memory, zero-filled to 16 bytes. */
 __device__ __forceinline__ void cp_async(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** The same of memory whose neighbours are copied later: the L2 cache loads 128 bytes at once. */
+/** The same, and prefetches the 128-byte line into L2, because its neighbours are copied next. */
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** So with 4 or 8 bytes. */
+/** The same with 4 or 8 bytes. */
 template <int BYTES>
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
@@ -84,7 +86,7 @@ __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
 
-/** For the copies that this thread has committed, but for the last PENDING groups of them. */
+/** Waits until at most PENDING of this thread's cp.async commit groups are in flight. */
 template <int PENDING = 0>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
@@ -97,7 +99,7 @@ __device__ __forceinline__ uint4 load_shared(unsigned at) {
   return loaded;
 }
 
-/** 4 or 8 bytes. */
+/** Load 4 or 8 bytes. */
 __device__ __forceinline__ void load_shared(unsigned (&loaded)[1], unsigned at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded[0]) : "r"(at));
 }
@@ -131,7 +133,7 @@ __device__ __forceinline__ void add_shared(float (&sum)[4], unsigned at) {
   for (int i = 0; i < 4; i++) sum[i] += four[i];
 }
 
-/** Four matrices (8, 8) of 16 bits; lane i points at row i % 8 of matrix i / 8. */
+/** Loads four 8x8 matrices of 16 bits; lane i passes the address of row i % 8 of matrix i / 8. */
 template <bool TRANSPOSED>
 __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
   if (TRANSPOSED)
@@ -142,10 +144,10 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-/** What was there before. */
+/** Returns the previous value. */
 __device__ __forceinline__ int atomic_add(int* at, int added) { return atomicAdd(at, added); }
 
-/** So long that what other threads ask of the memory is asked first. */
+/** Sleeps about 100 ns, so that other threads' memory requests are issued first. */
 __device__ __forceinline__ void pause_shortly() { __nanosleep(100); }
 
 /** 2^x */
@@ -155,7 +157,7 @@ __device__ __forceinline__ float ex2_approx(float x) {
   return y;
 }
 
-/** Of an angle within half a turn. */
+/** Sine and cosine of an angle in [-pi, pi]; less exact outside. */
 __device__ __forceinline__ float sin_approx(float x) {
   float y;
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,5 +1,9 @@
-// What CUDA and Metal call differently, as CUDA calls it; metal.h has the same names. Every kernel begins with
-// one of the two.
+// The names that kernels use for what CUDA and Metal spell differently: CUDA's version (metal.h has
+// Metal's). Every kernel's source begins with one of the two files.
+//
+// In all kernels CTA means CUDA's thread block and Metal's threadgroup; a block is a KV block of 32
+// tokens. cta_x, cta_y and cta_z are its index in the grid, lane and warp the thread's (a Metal
+// simdgroup is a warp).
 #define FUNCTION __device__ __forceinline__
 #define DEVICE
 #define PRIVATE
@@ -15,17 +19,20 @@
 #define RSQRT rsqrtf
 #define SINCOS(angle, sine, cosine) sincosf(angle, &sine, &cosine)
 
-// A launch may begin while the one before it still runs, whoever wrote that. It may read what no launch of the step has
-// written, weights above all, and write nothing; behind this everything before it is there, and the next launch may
-// begin. Where it is not said it comes first.
+// Programmatic dependent launch: a kernel may start while the previous one still runs. Before
+// AWAIT_INPUTS it may only read data that no launch of this step writes (weights), and write
+// nothing. AWAIT_INPUTS waits until all earlier launches are complete, then lets the next launch
+// start. A kernel without it gets one as its first statement (source.ts).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define AWAIT_INPUTS asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory")
 #elif !defined(AWAIT_INPUTS)
 #define AWAIT_INPUTS
 #endif
 
-// MLX writes a kernel's signature without these: the most threads of a group, and how many groups are to share a
-// multiprocessor, for which the compiler spares registers; and how many groups run together (cluster.h).
+// MLX generates kernel signatures without attributes, so __global__ is redefined to add them.
+// LAUNCH_BOUNDS: maximum threads per CTA, and optionally minimum CTAs per SM, which limits
+// registers.
+// CLUSTER: CTAs per cluster (cluster.h).
 #ifdef LAUNCH_BOUNDS
 #define BOUNDED __launch_bounds__(LAUNCH_BOUNDS)
 #else

@@ -1,7 +1,7 @@
-// What a layer does to heads and scores: one array of floats, as `PackedLayers` (paged-attention.ts) writes it.
-// After the four below come the weights of the queries', the keys' and the values' norm (D each), the wavelengths of
-// the rotary embedding (ROTARY_DIMS / 2), and the attention sinks (one per query head). Latent attention has the norm of
-// its vectors in the place of the queries'.
+// A layer's attention parameters: one float array, written by `PackedLayers` (paged-attention.ts).
+// After the four scalars below come the RMSNorm weights of queries, keys and values (D each), the
+// RoPE wavelengths (ROTARY_DIMS / 2), and the attention sinks (one per query head). Latent
+// attention keeps the norm weight of its latent vectors where the queries' weight would be.
 enum { LAYER_SCALE, LAYER_NORM_EPS, LAYER_SOFTCAP, LAYER_ROPE_MAGNITUDE, LAYER_QUERY_NORM };
 
 template <int D>
@@ -25,8 +25,8 @@ FUNCTION const DEVICE float* layer_sinks(const DEVICE float* layer) {
 }
 
 /**
- * The oldest token that the one at `position` attends to. With CHUNKED its window begins at a multiple of the
- * window's size, and not that many tokens ago.
+ * First position that the token at `position` attends to. WINDOW 0: no window. CHUNKED: attention
+ * within chunks of WINDOW tokens (Llama 4) instead of a sliding window.
  */
 template <int WINDOW, bool CHUNKED>
 FUNCTION int oldest_seen(int position) {

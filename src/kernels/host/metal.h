@@ -1,23 +1,23 @@
-// What CUDA and Metal call differently, as Metal calls it; cuda.h has the same names. Every kernel begins with
-// one of the two.
+// The names that kernels use for what CUDA and Metal spell differently: Metal's version (cuda.h has
+// CUDA's, and the terms). Every kernel's source begins with one of the two files.
 #define FUNCTION inline
-// Where a pointer or a reference points: global memory, a thread's own variables, the group's shared memory.
+// Address spaces of pointers and references: global, per thread, per CTA (Metal's threadgroup).
 #define DEVICE device
 #define PRIVATE thread
 #define IN_SHARED threadgroup
-// Declares shared memory, which only a kernel itself may do: functions take pointers to it.
+// Declares shared memory. Metal allows that in kernels only, so functions take pointers to it.
 #define SHARED threadgroup
 #define BARRIER threadgroup_barrier(mem_flags::mem_threadgroup)
-// For the lanes of one warp. What they have loaded from shared memory is loaded again behind it, and not kept.
+// Synchronizes the lanes of a warp. The compiler reloads shared memory after it.
 #define WARP_BARRIER simdgroup_barrier(mem_flags::mem_threadgroup)
 #define SHUFFLE_XOR simd_shuffle_xor
 #define EXP metal::fast::exp
 #define DIVIDE metal::fast::divide
-// MLX's: Metal has none.
+// MLX's function: Metal's library has no log1p.
 #define LOG1P log1p
 #define TANH metal::precise::tanh
 #define RSQRT metal::precise::rsqrt
 #define SINCOS(angle, sine, cosine) \
   (sine = metal::precise::sin(angle), cosine = metal::precise::cos(angle))
-// Launches do not overlap but where MLX lets them.
+// Metal has no programmatic dependent launch.
 #define AWAIT_INPUTS

@@ -39,13 +39,13 @@ const names: Record<Language, string> = { cuda, metal };
 const position: Record<Language, string> = {
   cuda: `
   const int lane = int(threadIdx.x & 31), warp = int(threadIdx.x >> 5), thread_index = int(threadIdx.x);
-  const int group_x = int(blockIdx.x), group_y = int(blockIdx.y), group_z = int(blockIdx.z);
+  const int cta_x = int(blockIdx.x), cta_y = int(blockIdx.y), cta_z = int(blockIdx.z);
 `,
   metal: `
   const int lane = int(thread_index_in_simdgroup), warp = int(simdgroup_index_in_threadgroup);
   const int thread_index = int(thread_position_in_threadgroup.x);
-  const int group_x = int(threadgroup_position_in_grid.x), group_y = int(threadgroup_position_in_grid.y);
-  const int group_z = int(threadgroup_position_in_grid.z);
+  const int cta_x = int(threadgroup_position_in_grid.x), cta_y = int(threadgroup_position_in_grid.y);
+  const int cta_z = int(threadgroup_position_in_grid.z);
 `,
 };
 

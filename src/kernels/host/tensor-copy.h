@@ -1,21 +1,23 @@
-// Copies of boxes of a matrix to shared memory, as wgmma reads them there (wgmma-operand.h), to all groups of a cluster that need
-// them; CUDA with compute capability 9.0 only. One thread asks for them, and barriers count them (bulk.h). The tests' emulator
-// has the same functions for a CPU.
+// TMA (cp.async.bulk.tensor): copies boxes of a matrix between global memory and shared memory, in
+// the swizzled layout of wgmma-operand.h, optionally multicast to several CTAs of a cluster; CUDA
+// with compute capability 9.0 only. One thread issues a copy, and an mbarrier (bulk.h) counts its
+// bytes. The tests' emulator implements the same functions for a CPU.
 
-/** What a map calls numbers of this type. */
+/** The element type's code in a tensor map (TMA descriptor). */
 template <typename T>
 constexpr int TENSOR_TYPE = 10; // bfloat16
 template <>
 constexpr int TENSOR_TYPE<__half> = 6;
 
-/** Another warp than the one that made the map must say so before it uses it. */
+/** Acquires a tensor map that another warp wrote; required before its first use. */
 __device__ __forceinline__ void acquire_tensor_map(const void* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
 /**
- * A warp writes down where a matrix (rows, columns) of 16 bits is, in 128 bytes of device memory that copies take, by way of as
- * many of shared memory. Boxes have 64 columns and `box` rows; what is past the matrix is zero.
+ * One warp writes the tensor map (TMA descriptor, 128 bytes of device memory) of a 16-bit matrix
+ * (rows, columns); `shared` is 128 bytes of scratch. Boxes have `box` rows and 64 columns. Loads
+ * beyond the matrix return zeros.
  */
 template <typename T>
 __device__ __forceinline__ void make_tensor_map(
@@ -24,7 +26,7 @@ __device__ __forceinline__ void make_tensor_map(
   __syncwarp();
   if (lane == 0) {
     asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(shared), "l"(matrix) : "memory");
-    // One less than there are.
+    // The instruction takes the rank minus 1.
     asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(shared) : "memory");
     asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(shared), "r"(64) : "memory");
     asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(shared), "r"(box) : "memory");
@@ -35,7 +37,7 @@ __device__ __forceinline__ void make_tensor_map(
     asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(shared), "r"(1) : "memory");
     asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], %1;" ::"r"(shared), "n"(TENSOR_TYPE<T>) : "memory");
     asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(shared) : "memory");
-    // Over 128 bytes.
+    // 128-byte swizzle.
     asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(shared) : "memory");
     asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(shared) : "memory");
   }
@@ -45,27 +47,36 @@ __device__ __forceinline__ void make_tensor_map(
   acquire_tensor_map(map);
 }
 
-/** The box that begins at this column and row, to where lines of 128 bytes begin. */
+/** Starts a copy of the box at (row, column) to shared address `to`, aligned to 128 bytes. */
 __device__ __forceinline__ void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
 }
 
-/** The same to this place of several groups of the cluster, a bit each, where a barrier at the same place counts it. */
+/**
+ * Multicast: the same copy to address `to` of each CTA in the bit mask; each CTA's own mbarrier
+ * counts it.
+ */
 __device__ __forceinline__ void tensor_copy_to(
-    unsigned groups, unsigned to, const void* map, int column, int row, unsigned barrier) {
+    unsigned ctas, unsigned to, const void* map, int column, int row, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                "[%0], [%1, {%2, %3}], [%4], %5;"
-               ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)groups) : "memory");
+               ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)ctas) : "memory");
 }
 
-/** Starts to copy a box of shared memory, fenced, to where it begins in the matrix. What is past the matrix is left out. */
+/**
+ * Starts a store of a box of shared memory, fenced before, to (row, column). Elements beyond the
+ * matrix are dropped.
+ */
 __device__ __forceinline__ void tensor_store(const void* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;"
                ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");
 }
 
-/** Until what this thread has stored, but for the last PENDING boxes, may be written to in shared memory. */
+/**
+ * Waits until at most PENDING of this thread's stores still read shared memory, so that it may be
+ * overwritten.
+ */
 template <int PENDING>
 __device__ __forceinline__ void tensor_stores_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");

@@ -1,24 +1,28 @@
-// How wgmma's operands lie in shared memory: lines of 128 bytes, which are 64 numbers of 16 bits of a row. The lines of
-// all rows are a panel, and longer rows have several panels. A line's packs of 8 numbers are swizzled by its row. A
-// panel begins at a multiple of 1,024 bytes.
+// Layout of wgmma operands in shared memory, with 128-byte swizzle. 64 numbers of 16 bits of a row
+// are a line of 128 bytes. The lines of all rows for the same 64 columns form a panel, which begins
+// at a multiple of 1,024 bytes; wider matrices have several panels. Within a line the position of
+// each pack of 8 numbers (16 bytes) is XORed with the row modulo 8, which avoids bank conflicts.
 constexpr unsigned LINE_BYTES = 128;
 
-/** Where a pack of a row is, in panels of ROWS lines. */
+/** Byte offset of a row's pack `pack` in panels of ROWS lines. */
 template <int ROWS>
 FUNCTION unsigned swizzled_pack(int row, int pack) {
   return (pack / 8 * ROWS + row) * LINE_BYTES + (pack % 8 ^ row % 8) * 16;
 }
 
 /**
- * The descriptor of an operand at `at`, with 8 lines to the next 8. `panels` is how many bytes panels are apart; only a
- * transposed operand goes on in the next panel.
+ * wgmma's descriptor of the operand at shared address `at`. `panels`: bytes from one panel to the
+ * next, which only transposed operands use.
  */
 FUNCTION unsigned long long wgmma_operand(unsigned at, unsigned panels = 16) {
   constexpr unsigned long long EIGHT_LINES = 8 * LINE_BYTES, SWIZZLED = 1ull << 62;
   return at / 16 | (unsigned long long)(panels / 16) << 16 | EIGHT_LINES / 16 << 32 | SWIZZLED;
 }
 
-/** An operand so many bytes behind another, in multiples of 16. Only the lower word differs, so that no carry is computed. */
-FUNCTION unsigned long long operand_behind(unsigned long long operand, unsigned bytes) {
+/**
+ * The descriptor of `operand` moved by `bytes`, a multiple of 16. Changes the low word only, which
+ * saves the carry.
+ */
+FUNCTION unsigned long long advance_operand(unsigned long long operand, unsigned bytes) {
   return operand >> 32 << 32 | unsigned(operand) + bytes / 16;
 }

@@ -1,40 +1,49 @@
-// Products of whole warpgroups, Hopper's wgmma, as functions; CUDA with compute capability 9.0 only. They run while
-// the threads go on, and read operands in shared memory by descriptors (wgmma-operand.h). The tests' emulator
-// (test/support/emulator) has the same functions for a CPU.
+// Hopper's warpgroup MMA (wgmma) as functions; CUDA with compute capability 9.0 only. Products run
+// asynchronously and read operands in shared memory through descriptors (wgmma-operand.h). The
+// tests' emulator (test/support/emulator) implements the same functions for a CPU.
 
-/** What this thread has written to shared memory, by copies too, is visible to wgmma after the next barrier. */
+/**
+ * Makes this thread's writes and completed cp.async copies to shared memory visible to wgmma and
+ * TMA, after a barrier.
+ */
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/** Of a group that was launched with so many for each thread, a warpgroup has fewer from now on, or waits until it has more. */
+/**
+ * Lowers this warpgroup's registers per thread, which frees them for others; or raises it, waiting
+ * until enough are free.
+ */
 template <int REGISTERS>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 template <int REGISTERS>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/** Before the first product of a group: registers are as they were written. */
+/**
+ * Orders register writes before the wgmmas that follow; needed before the first wgmma of a commit
+ * group.
+ */
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/** For the products that the warpgroup has committed, but for the last PENDING groups of them. */
+/** Waits until at most PENDING commit groups of wgmma are in flight. */
 template <int PENDING>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/** The same, with sums that are read behind it. */
+/** The same, for accumulators `d` that are read afterwards. */
 template <int PENDING, int N>
 __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   wgmma_wait<PENDING>();
-  // The compiler must not read the sums before.
+  // Keeps the compiler from moving reads of the accumulators before the wait.
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
 
@@ -67,10 +76,10 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// The operands behind the sums are numbered from FIRST on.
+// FIRST to SIXTH: the numbers of the asm operands that follow the accumulators.
 #define WGMMA_OF_SUMS(COUNT, COLUMNS, TYPE, NAME, FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH) \
-/** d (64, COLUMNS) = a (64, 16) b (COLUMNS, 16), spread over a warpgroup, added to d if `adds`. The last argument \
- *  only names the type. */ \
+/** d (64, COLUMNS) = a (64, 16) b^T (COLUMNS, 16), or d += if `adds`; both operands in shared memory. The last \
+ *  argument only selects the overload. */ \
 __device__ __forceinline__ void wgmma_m64k16( \
     float (&d)[COUNT], unsigned long long a, unsigned long long b, bool adds, const TYPE*) { \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " THIRD ", 0;\n" \
@@ -78,14 +87,14 @@ __device__ __forceinline__ void wgmma_m64k16( \
                "{" REGISTERS_##COUNT "}, " FIRST ", " SECOND ", adds, 1, 1, 0, 0; }" \
                : SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(int(adds))); \
 } \
-/** d (64, COLUMNS) += a (64, 16) b (COLUMNS, 16): `a` is in registers, as mma_m16n8k16 takes it, 16 rows a warp. */ \
+/** d (64, COLUMNS) += a (64, 16) b^T (COLUMNS, 16), `a` in registers: 16 rows per warp, laid out as for mma_m16n8k16. */ \
 __device__ __forceinline__ void wgmma_m64k16( \
     float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, const TYPE*) { \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
                "{" REGISTERS_##COUNT "}, {" FIRST ", " SECOND ", " THIRD ", " FOURTH "}, " FIFTH ", 1, 1, 1, 0;" \
                : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
 } \
-/** With b (16, COLUMNS), added to d if `adds`. */ \
+/** d (64, COLUMNS) = a (64, 16) b (16, COLUMNS), or d += if `adds`; `a` in registers, b row-major (transposed). */ \
 __device__ __forceinline__ void wgmma_m64k16_transposed( \
     float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, bool adds, const TYPE*) { \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " SIXTH ", 0;\n" \

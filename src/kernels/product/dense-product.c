@@ -1,18 +1,23 @@
-// Multiplies some rows with a matrix by Hopper's wgmma; CUDA with compute capability 9.0 only. Optionally fuses the gate and the
-// residual behind. Where a matrix is small, what takes the time is the way from one launch to the next: here much of the matrix is
-// on its way to shared memory before the rows are there.
+// Multiplies up to 128 rows by a dense matrix with Hopper's wgmma; compute capability 9.0 only.
+// Optionally fuses SwiGLU and the residual add. For small matrices, where the time is the latency
+// between dependent launches: most of the matrix is already being copied to shared memory before
+// the rows are available.
 //
-// What is computed is the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first operand. Both operands are in
-// shared memory (wgmma-operand.h), STEP numbers of each line at a time, in STAGES of such steps: either all of them, or two of
-// them are being multiplied and the others copied. Then the sums take their place, a line of columns for each row. Groups of a
-// cluster have a share of K each, and finish a share of the rows, whose sums the others copy to them.
+// It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first
+// operand. Both operands are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP
+// numbers of K: either the whole share of K fits, or two steps are being multiplied while the
+// others are copied. At the end the accumulators replace the stages, one line of columns per row.
+// The CTAs of a cluster split K; each finishes a share of the rows, whose partial sums the other
+// CTAs copy to it.
 //
-// Inputs: x (rows, K), weight (N, K) of T, sizes (rows), residual (rows, columns), any array if not used.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
-// Groups: (SHARES, rows / ROWS, N / COLUMNS), of WARPGROUPS times 128 threads, in clusters of SHARES. Dynamic shared memory for a
-// barrier, the stages or the sums, and where they are shared, the sums of others; and what it takes to align them.
+// Inputs: x (rows, K); weight (N, K) of T; sizes: rows; residual (rows, columns), any array if
+// unused.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
+// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES.
+// Dynamic shared memory for an mbarrier, the stages or the accumulators, with SHARES the other
+// CTAs' accumulators, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "warpgroup-sums.h"
@@ -23,7 +28,7 @@
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES;
   constexpr int OWN_ROWS = ROWS / SHARES, PART = OWN_ROWS * sums_line(COLUMNS) * 4, SUMS = SHARES * PART;
   constexpr long MADE_COLUMNS = GATED ? N / 2 : N;
-  const int share = group_x, first_row = group_y * ROWS, first = group_z * OWN, rows = min(ROWS, sizes[0] - first_row);
+  const int share = cta_x, first_row = cta_y * ROWS, first = cta_z * OWN, rows = min(ROWS, sizes[0] - first_row);
   const unsigned barrier = dynamic_shared_memory(), stages = (barrier + 8 + 1023) / 1024 * 1024;
   const unsigned received = stages + (STAGES * STAGE > SUMS ? STAGES * STAGE : SUMS);
   if (SHARES > 1) {
@@ -42,8 +47,8 @@
     const unsigned to = stages + step % STAGES * STAGE + MATRIX + swizzled_pack<COLUMNS>(line, pack);
     #pragma unroll
     for (int i = 0; i < COLUMNS; i += APART) {
-      const long behind = GATED && i >= OWN ? MADE_COLUMNS - OWN + i : i;
-      cp_async_ahead(to + i * LINE_BYTES, columns_from + behind * K + step * STEP, 16);
+      const long line_offset = GATED && i >= OWN ? MADE_COLUMNS - OWN + i : i;
+      cp_async_ahead(to + i * LINE_BYTES, columns_from + line_offset * K + step * STEP, 16);
     }
   };
   const auto fetch_rows = [&](int step) {
@@ -60,7 +65,7 @@
     fetch_rows(s);
     cp_async_commit();
   }
-  // The packs that a thread finishes.
+  // The packs of 8 columns that a thread finishes.
   constexpr int OWN_PACKS = OWN / 8, ROUNDS = (OWN_ROWS * OWN_PACKS + THREADS - 1) / THREADS;
   const auto row_of = [&](int i) { return (i * THREADS + thread_index) / OWN_PACKS; };
   const auto is_own = [&](int i) { return row_of(i) < min(OWN_ROWS, rows - share * OWN_ROWS); };
@@ -69,12 +74,12 @@
   uint4 before[ROUNDS];
   #pragma unroll
   for (int i = 0; RESIDUAL && i < ROUNDS; i++)
-    if (is_own(i)) before[i] = load_made(residual + place(i));
+    if (is_own(i)) before[i] = load_global(residual + place(i));
   float sum[1][ROWS / 2] = {};
   #pragma unroll (STEPS <= 16 ? STEPS : STAGES)
   for (int s = 0; s < STEPS; s++) {
     cp_async_wait<AHEAD - 1>();
-    // What was copied becomes visible to wgmma, and to that of the other threads.
+    // Makes the copied data visible to all threads' wgmmas.
     fence_proxy_async();
     BARRIER;
     const unsigned stage = stages + s % STAGES * STAGE;
@@ -84,7 +89,7 @@
       wgmma_m64k16(
           sum[0], wgmma_operand(stage + MATRIX + warp / 4 * 64 * LINE_BYTES + k * 32), wgmma_operand(stage + k * 32), true, x);
     wgmma_commit();
-    // Into the stage of two steps ago, which all warps had waited for at the barrier.
+    // Refills the stage of two steps ago: at the barrier all warps had finished multiplying it.
     if (s + AHEAD < STEPS) {
       fetch_matrix(s + AHEAD);
       fetch_rows(s + AHEAD);
@@ -97,7 +102,7 @@
   store_sums<COLUMNS>(stages, sum, warp, lane);
   if (SHARES > 1) {
     fence_proxy_async();
-    // The barriers of others are there.
+    // The other CTAs have initialized their mbarriers.
     cluster_wait();
   }
   BARRIER;
@@ -111,7 +116,7 @@
   #pragma unroll
   for (int i = 0; i < ROUNDS; i++) {
     if (!is_own(i)) continue;
-    // Halves of a pack, and of what it is gated by.
+    // The two halves of a pack, then of the matching up columns.
     float four[4][4] = {};
     #pragma unroll
     for (int s = 0; s < SHARES; s++) {
@@ -126,5 +131,5 @@
     }
     *reinterpret_cast<uint4*>(made + place(i)) = finished_pack<GATED, RESIDUAL>(sums, ups, before[i], x);
   }
-  // What others are to have of this group's sums is there.
+  // All copies of this CTA's sums have arrived at the other CTAs, so it may exit.
   if (SHARES > 1) cluster_wait();

@@ -1,29 +1,31 @@
-// Multiplies rows with the dense matrices of their experts by Hopper's wgmma; CUDA with compute capability 9.0 only.
-// For experts with many rows: a group has ROWS of them and COLUMNS of the matrix, larger tiles than those of
-// product-many.c, which has its operands in registers. What it reads per product is what takes the time.
+// Grouped GEMM (MoE): multiplies rows by their experts' dense matrices with Hopper's wgmma; compute
+// capability 9.0 only. For experts with many rows: a CTA computes ROWS by COLUMNS, larger tiles
+// than product-many.c (which keeps operands in registers), because the time is that of loading
+// operands.
 //
-// Both operands are in shared memory, in panels of 64 numbers a row (wgmma-operand.h). There are STAGES of such steps:
-// two of them are being multiplied, the others copied. Each of the two warpgroups multiplies 64 rows.
+// Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps
+// of 64 numbers of K: two steps are being multiplied, the others copied by cp.async. Each of the
+// two warpgroups has 64 rows.
 //
-// Inputs: x (tokens, K) of T, weight (experts, N, K) of T, sizes (rows, K, N, tiles), plan (expert-tiles.c, with tiles
-// of ROWS). A row of x is for EACH rows of the output, which follow one another.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, GATED, EACH, BAND, STAGES.
-// Groups: (BAND, N / COLUMNS, tiles / BAND), of 256 threads. BAND neighbouring tiles, often of one expert, run together
-// with the same columns and then with the next ones: matrix and rows are read again while the L2 cache has them.
-// Dynamic shared memory for the stages, and 1,024 bytes to align them.
+// Inputs: x (tokens, K) of T; weight (experts, N, K) of T; sizes: rows, K, N, tiles; plan
+// (expert-tiles.c, with tiles of ROWS). A row of x serves EACH consecutive output rows.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, GATED, EACH, BAND, STAGES.
+// Grid: (BAND, N / COLUMNS, tiles / BAND) CTAs of 256 threads. BAND adjacent tiles, often of one
+// expert, run together with the same columns, then with the next ones, so that matrix and rows hit
+// the L2 cache. Dynamic shared memory for the stages, and 1,024 bytes for alignment.
 #include "cuda-instructions.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
   constexpr int ROWS = 128, COLUMNS = 256, LINE = LINE_BYTES, STAGE = (ROWS + COLUMNS) * LINE;
   constexpr int OWN = GATED ? COLUMNS / 2 : COLUMNS;
-  const int K = sizes[1], N = sizes[2], index = group_z * BAND + group_x;
+  const int K = sizes[1], N = sizes[2], index = cta_z * BAND + cta_x;
   const int* tile = plan + sizes[0] + 3 * index;
   const int rows = index < sizes[3] ? tile[2] : 0;
   if (rows <= 0) return;
   const int* order = plan + tile[1];
-  const int columns = GATED ? N / 2 : N, first = group_y * OWN, steps = K / 64;
+  const int columns = GATED ? N / 2 : N, first = cta_y * OWN, steps = K / 64;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
   // A thread copies the same pack of lines that are APART.
   constexpr int APART = 256 / 8, HALF = COLUMNS / 2;
@@ -55,10 +57,10 @@
   for (int s = 0; s < STAGES - 2; s++) fetch(s);
   for (int s = 0; s < steps; s++) {
     cp_async_wait<STAGES - 3>();
-    // What was copied becomes visible to wgmma, and to that of the other threads.
+    // Makes the copied data visible to all threads' wgmmas.
     fence_proxy_async();
     BARRIER;
-    // Tiles with few rows have none for the second warpgroup.
+    // If the tile has at most 64 rows, the second warpgroup has none.
     if (warpgroup * 64 < rows) {
       const unsigned stage = stages + s % STAGES * STAGE;
       wgmma_fence();
@@ -69,14 +71,17 @@
             true, x);
       wgmma_commit();
     }
-    // Into the stage of two steps ago, which both warpgroups had waited for at the barrier.
+    // Refills the stage of two steps ago: at the barrier both warpgroups had finished multiplying
+    // it.
     fetch(s + STAGES - 2);
     wgmma_wait<1>(sum);
   }
-  // The warps' rows become whole lines in the same memory, so that a thread writes 16 bytes at once.
+  // Transposes the accumulators through shared memory, so that each thread writes 16 contiguous
+  // bytes.
   const int group = lane / 4, quad = lane % 4;
   constexpr int PACKS = OWN / 8, WRITES = 16 * PACKS / 32;
-  // Where they belong, before the first write, which could change it for all that the compiler knows.
+  // Output rows, loaded before the first write: the compiler must assume that writes alias the
+  // plan.
   int places[WRITES];
   for (int w = 0; w < WRITES; w++) {
     const int at = warp * 16 + (w * 32 + lane) / PACKS;

@@ -1,10 +1,12 @@
-// Sorts rows by their expert and cuts them into tiles of one expert each, for products by experts; CUDA only.
+// Groups rows by expert (a counting sort) and cuts each expert's rows into tiles, for products with
+// experts; CUDA only.
 //
-// Inputs: experts (rows), sizes (rows, tiles).
-// Output: plan: the rows in the order of their experts (rows), those of one expert in any, then of each of the tiles
-// its expert, the first of its rows in that order, and how many it has, at most TILE; the last ones may have none.
-// Constants: EXPERTS, TILE, WARPS.
-// Groups: one. A warp has the experts that are WARPS apart.
+// Inputs: experts (rows); sizes: rows, tiles.
+// Output: plan: the row indices sorted by expert (rows), in any order within an expert; then per
+// tile the expert, the tile's first position in that order, and its number of rows, at most TILE.
+// Unused tiles at the end have 0 rows.
+// Template arguments: EXPERTS, TILE, WARPS.
+// Grid: one CTA of WARPS warps; a warp has every WARPS-th expert.
 #include "cuda-instructions.h"
   constexpr int THREADS = WARPS * 32;
   const int rows = sizes[0], tiles = sizes[1];

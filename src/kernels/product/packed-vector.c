@@ -1,33 +1,35 @@
-// Multiplies one token with a quantized matrix, or with those of its experts; CUDA only. Optionally fuses the RMS norm
-// before, the gate, and the residual behind. As vector.c: a warp reads whole rows of the matrix, or a share of them,
-// LINES at once, with all loads on their way before the token is there, and then those GROUPS further. A lane has every
-// 32nd pack of 16 bytes, which are EACH_PACK weights; the group prepares the token for all its warps, in the order in
-// which lanes read it.
+// Multiplies one token by a quantized matrix (GEMV), or by its experts' matrices; CUDA only.
+// Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. Like vector.c: a warp
+// reads LINES rows, or a share of each, with all loads issued before the token is available; in
+// each round a CTA advances by the rows of the whole grid. A lane has every 32nd pack of 16 bytes,
+// which are EACH_PACK weights. The CTA stages the token (normed) in shared memory for all its
+// warps, in the order in which lanes read it.
 //
-// Inputs: x (1 or rows, K) of T, weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T,
-// norm (K), numbers: the norm's epsilon at 0, residual (columns); those that are not used may be any array.
-// With EXPERTS: weight (experts, N, K), chosen (rows): those of the token.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, EXPERTS, EACH: rows for a row of x; PACKS:
-// those of a lane in a row, rounded up; LINES; WARPS, of which SHARES have the same lines; GROUPS that share a matrix.
-// Groups: (GROUPS, rows).
+// Inputs: x (1 or rows, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K /
+// SPAN) of T; norm (K); numbers: the norm's epsilon at 0; residual (columns). Unused inputs may be
+// any array. With EXPERTS: weight (experts, N, K); chosen (rows): the token's experts.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, EXPERTS,
+// EACH: output rows per row of x; PACKS per lane and row, rounded up; LINES; WARPS, of which SHARES
+// split each row; GROUPS: CTAs per matrix.
+// Grid: (GROUPS, rows) CTAs of WARPS warps.
 #include "quantized.h"
   constexpr int EACH_PACK = 128 / BITS, PACK_UNITS = EACH_PACK / 8, THREADS = WARPS * 32;
   constexpr int ALL_PACKS = PACKS * SHARES * 32, UNITS = (ALL_PACKS * PACK_UNITS + THREADS - 1) / THREADS;
   constexpr int COLUMNS = GATED ? N / 2 : N, ALL = GATED ? 2 * LINES : LINES, ROW_PACKS = K / EACH_PACK;
-  constexpr int STEP = WARPS / SHARES * LINES, MORE = GROUPS * STEP;
-  constexpr int TURNS = (COLUMNS + MORE - 1) / MORE;
-  static_assert(!RESIDUAL || TURNS * STEP <= THREADS, "a thread loads one number of the residual");
+  constexpr int STEP = WARPS / SHARES * LINES, GRID_ROWS = GROUPS * STEP;
+  constexpr int ROUNDS = (COLUMNS + GRID_ROWS - 1) / GRID_ROWS;
+  static_assert(!RESIDUAL || ROUNDS * STEP <= THREADS, "a thread loads one number of the residual");
   const int share = warp % SHARES;
-  int first = group_x * STEP + warp / SHARES * LINES;
-  const T* row = x + long(group_y / EACH) * K;
+  int first = cta_x * STEP + warp / SHARES * LINES;
+  const T* row = x + long(cta_y / EACH) * K;
   if (EXPERTS) AWAIT_INPUTS;
-  const long matrix = EXPERTS ? long(chosen[group_y]) * N : 0;
+  const long matrix = EXPERTS ? long(chosen[cta_y]) * N : 0;
   uint4 w[ALL][PACKS];
   T scale[ALL][PACKS], bias[ALL][PACKS];
   const auto load = [&](int i, int lines) {
-    // Lanes behind the end multiply a pack of the row by zeros.
+    // Lanes past the end of K load some pack of the row and multiply it by zeros.
     const int own = (i * SHARES + share) * 32 + lane, at = ROW_PACKS == ALL_PACKS || own < ROW_PACKS ? own : 0;
     #pragma unroll
     for (int j = 0; j < ALL; j++) {
@@ -47,19 +49,20 @@
   }
   const float epsilon = NORMED ? numbers[0] : 0;
   if (!EXPERTS) AWAIT_INPUTS;
-  const int added_to = group_x * STEP + thread_index / STEP * MORE + thread_index % STEP;
-  const T addend = residual[RESIDUAL && added_to < COLUMNS ? long(group_y) * COLUMNS + added_to : 0];
+  const int added_to = cta_x * STEP + thread_index / STEP * GRID_ROWS + thread_index % STEP;
+  const T addend = residual[RESIDUAL && added_to < COLUMNS ? long(cta_y) * COLUMNS + added_to : 0];
   #pragma unroll
   for (int i = 0; i < UNITS; i++) {
     const int unit = i * THREADS + thread_index;
-    eight[i] = load_made(row + (unit * 8 < K ? unit * 8 : 0));
+    eight[i] = load_global(row + (unit * 8 < K ? unit * 8 : 0));
   }
-  // Four numbers of a pack are 32 packs apart from its next four. With 4 bits a weight q is read as 2048 + q or 128 + q:
-  // `offsets` has what that adds to a pack's product, `totals` the sum of its numbers.
+  // The token's numbers as float4, lane-interleaved: consecutive lanes read consecutive float4s.
+  // 4-bit weights q are converted by bit tricks to 2048 + q or 128 + q: `offsets` is what this adds
+  // to a pack's dot product. `totals` is the sum of a pack's numbers, for the quantization bias.
   SHARED float4 staged[ALL_PACKS * PACK_UNITS * 2];
   SHARED float offsets[ALL_PACKS], totals[ALL_PACKS], squares[WARPS];
-  SHARED T added[RESIDUAL ? TURNS * STEP : 1];
-  if (RESIDUAL && thread_index < TURNS * STEP) added[thread_index] = addend;
+  SHARED T added[RESIDUAL ? ROUNDS * STEP : 1];
+  if (RESIDUAL && thread_index < ROUNDS * STEP) added[thread_index] = addend;
   float square = 0;
   #pragma unroll
   for (int i = 0; i < UNITS; i++) {
@@ -98,14 +101,14 @@
   float all = 0;
   for (int i = 0; NORMED && i < WARPS; i++) all += squares[i];
   const float factor = NORMED ? RSQRT(all / K + epsilon) : 1.0f;
-  for (int turn = 0;; turn++) {
-    const int next = first + MORE;
-    const bool goes_on = TURNS > 1 && next < COLUMNS;
+  for (int round = 0;; round++) {
+    const int next = first + GRID_ROWS;
+    const bool has_next = ROUNDS > 1 && next < COLUMNS;
     float sum[ALL] = {};
     #pragma unroll
     for (int i = 0; i < PACKS; i++) {
       const int bundle = i * SHARES + share;
-      float made_of[ALL] = {};
+      float dot[ALL] = {};
       #pragma unroll
       for (int unit = 0; unit < PACK_UNITS; unit++) {
         const float4 low = staged[(bundle * PACK_UNITS + unit) * 64 + lane];
@@ -126,23 +129,23 @@
               for (int c = 0; c < 2; c++)
                 two[c] = __uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 + k % 2 * 2 + c)) - 8388608.0f;
             }
-            made_of[j] += number[2 * k] * two[0];
-            made_of[j] += number[2 * k + 1] * two[1];
+            dot[j] += number[2 * k] * two[0];
+            dot[j] += number[2 * k + 1] * two[1];
           }
         }
       }
       const float offset = offsets[bundle * 32 + lane], total = totals[bundle * 32 + lane];
       #pragma unroll
-      for (int j = 0; j < ALL; j++) sum[j] += (made_of[j] - offset) * float(scale[j][i]) + total * float(bias[j][i]);
-      if (goes_on) load(i, next);
+      for (int j = 0; j < ALL; j++) sum[j] += (dot[j] - offset) * float(scale[j][i]) + total * float(bias[j][i]);
+      if (has_next) load(i, next);
     }
     #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2)
       for (int j = 0; j < ALL; j++) sum[j] += SHUFFLE_XOR(sum[j], mask);
     if (SHARES > 1) {
-      // Those of the turn before are still being read.
+      // Double-buffered: the previous round's sums are still being read.
       SHARED float others[2 * WARPS * ALL];
-      float* kept = others + (turn % 2 * WARPS + warp) * ALL;
+      float* kept = others + (round % 2 * WARPS + warp) * ALL;
       if (lane == 0)
         for (int j = 0; j < ALL; j++) kept[j] = sum[j];
       BARRIER;
@@ -157,10 +160,10 @@
           const float gate = float(T(result)), up = float(T(sum[ALL - LINES + j] * factor));
           result = gate / (1 + EXP(-gate)) * up;
         }
-        if (RESIDUAL) result += float(added[turn * STEP + warp / SHARES * LINES + j]);
-        made[long(group_y) * COLUMNS + first + j] = T(result);
+        if (RESIDUAL) result += float(added[round * STEP + warp / SHARES * LINES + j]);
+        made[long(cta_y) * COLUMNS + first + j] = T(result);
       }
     }
-    if (!goes_on) break;
+    if (!has_next) break;
     first = next;
   }

@@ -1,39 +1,41 @@
-// Multiplies many rows with a matrix, or each with that of its expert, by tensor cores; CUDA only. As product.c does,
-// but the matrix is loaded and dequantized once for all of a group's MT times 16 rows. These come by way of shared
-// memory: while some are multiplied, the next are being copied. Of a group's warps some have other columns, and KS of them the same ones
-// with a share of K each, which are summed in the end. A warp has NT tiles of 8 columns.
+// Multiplies many rows by a matrix, or each row by its expert's matrix, with tensor cores; CUDA
+// only. Like product.c, but the matrix is loaded and dequantized once for all MT * 16 rows of a
+// CTA. The rows of x are double-buffered in shared memory with cp.async. A warp has NT tiles of 8
+// columns; KS warps share the same columns and split K, and their accumulators are added at the
+// end.
 //
-// A lane loads 16 bytes of a row of the matrix a step, which are SUB times 8 neighbours, and the same ones of x.
-// In shared memory 8 of x are a pack. Packs are swizzled by their row and by the half of the row that they are
-// in, so that those which are read at once are in banks of their own.
+// Per step a lane loads 16 bytes of a matrix row, which are SUB * 8 numbers, and the same ones of
+// x. A pack is 8 numbers of x in shared memory. Packs are swizzled by their row and the half of the
+// row that they are in, which avoids bank conflicts.
 //
-// Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of T,
-// sizes (rows, K, N), norm, which is not used, residual (rows, columns), any array if not used. With EXPERTS: weight
-// (experts, N, K), and norm is the plan of expert-tiles.c; a row of x is for EACH rows of the output, which follow one
-// another.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH; MT, NT, KS, WARPS.
-// Groups: (rows / (MT * 16), N / (WARPS / KS * NT * 8)), or with EXPERTS (tiles, ...), with dynamic shared memory for
-// two STAGEs.
+// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
+// SPAN) of T; sizes: rows, K, N; norm: unused; residual (rows, columns), any array if unused. With
+// EXPERTS: weight (experts, N, K); norm is the plan of expert-tiles.c; a row of x serves EACH
+// consecutive output rows.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH;
+// MT, NT, KS, WARPS.
+// Grid: (rows / (MT * 16), N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (tiles,
+// ...), with dynamic shared memory for two STAGEs.
 #include "quantized.h"
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB, PACKS = STEP / 8, ROWS = MT * 16;
   constexpr int OWN = GATED ? NT / 2 : NT, STAGE = KS * ROWS * PACKS * 16;
   const int K = sizes[1], N = sizes[2];
   const int* order = reinterpret_cast<const int*>(norm);
-  const int* tile = order + sizes[0] + 3 * group_x;
-  const int rows = EXPERTS ? tile[2] : sizes[0] - group_x * ROWS;
+  const int* tile = order + sizes[0] + 3 * cta_x;
+  const int rows = EXPERTS ? tile[2] : sizes[0] - cta_x * ROWS;
   if (rows <= 0) return;
-  const int first_row = EXPERTS ? tile[1] : group_x * ROWS;
+  const int first_row = EXPERTS ? tile[1] : cta_x * ROWS;
   const int expert = EXPERTS ? tile[0] : 0;
   const char* matrix = reinterpret_cast<const char*>(weight) + long(expert) * N * (K / SUB) * 2;
   const T* matrix_scales = scales + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
-  // Where a row of this group is in x and in what is made.
+  // The output row of this CTA's row `at`; divided by EACH it is the row of x.
   auto row_at = [&](int at) { return EXPERTS ? order[first_row + at] : first_row + at; };
   const int columns = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
-  const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;
+  const int first = (cta_y * (WARPS / KS) + warp / KS) * OWN * 8;
   const int steps = (K / STEP + KS - 1) / KS;
   unsigned from[NT];
   for (int j = 0; j < NT; j++) {
@@ -42,7 +44,7 @@
   }
   const unsigned stages = dynamic_shared_memory();
   auto swizzled = [](int row, int pack) { return (row * PACKS + (pack ^ pack / 8 * 2 ^ row % 2)) * 16; };
-  // A thread copies the same pack of some rows and of each share.
+  // A thread copies the same pack of rows that are APART, for each share of K.
   constexpr int APART = WARPS * 32 / PACKS;
   const int row = thread_index / PACKS, pack = thread_index % PACKS;
   constexpr int COPIES = (ROWS + APART - 1) / APART;
@@ -98,7 +100,7 @@
           m[j] = dequantize<BITS>(w[u][j], sub, scale[u][j], bias[u][j]);
         uint4 (*now)[2] = p[sub % 2];
         for (int i = 0; i < MT * 2; i++) now[i / 2][i % 2] = interleave<BITS>(now[i / 2][i % 2]);
-        // Consecutive products have sums of their own: none waits for the one before.
+        // Consecutive MMAs use different accumulators, so that none waits for the one before.
         for (int i = 0; i < MT; i++)
           for (int j = 0; j < NT; j++)
             mma_m16n8k16(sum[i][j], now[i][0].x, now[i][1].x, now[i][0].y, now[i][1].y, m[j].x, m[j].y, x);
@@ -111,7 +113,8 @@
   }
 #undef LOAD_MATRIX
 #undef READ_ROWS
-  // Each warp finishes some of the tiles: it gets the other warps' sums of those through the same memory.
+  // Each of the KS warps finishes some of the tiles: it receives the other warps' accumulators of
+  // those through the stages' shared memory.
   auto slot = [&](int warp, int i, int j) { return stages + ((warp * MT + i) * NT + j) * 512 + lane * 16; };
   if (KS > 1) {
     BARRIER;

@@ -1,30 +1,32 @@
-// Multiplies a few rows with a matrix by tensor cores; CUDA only. Optionally fuses the RMS norm before, the gate,
-// and the residual behind. A group has 16 rows. Of its warps some have other columns, and KS of them the same
-// ones with a share of K each, which are summed in the end. A warp has NT tiles of 8 columns.
+// Multiplies up to 16 rows per CTA by a matrix with tensor cores; CUDA only. Optionally fuses the
+// RMSNorm before, SwiGLU, and the residual add after. Memory-bound: the time is that of reading the
+// matrix, so its loads are issued AHEAD steps before use. A CTA has 16 rows of x; a warp has NT
+// tiles of 8 columns. KS warps share the same columns and split K; their accumulators are added at
+// the end.
 //
-// Of a row of the matrix a lane loads 16 bytes a step: 8 neighbours, or where they are quantized SUB times 8. The
-// order of K within a product is not the instruction's, but it is the same for x. Loads are issued long before
-// they are used, AHEAD of them of the matrix: its bytes are what takes the time.
+// Per step a lane loads 16 bytes of a matrix row: 8 numbers, or SUB * 8 if quantized. The order of
+// K within an MMA is not the instruction's, but it is the same for x and the matrix, so the result
+// does not change.
 //
-// Inputs: x (rows, K), weight (N, K) of T, or quantized to BITS a number with scales and biases (N, K / SPAN) of
-// T, sizes (rows), norm (K), residual (rows, columns); those that are not used may be any array. With EXPERTS:
-// weight (experts, N, K), and norm has the expert of each row of the output, which is a group's only one; a row of x
-// is for EACH of those.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: none), GATED, RESIDUAL,
-// EXPERTS, EACH; NT, KS, WARPS, AHEAD.
-// Groups: (rows / 16, N / (WARPS / KS * NT * 8)), or with EXPERTS (rows, ...).
+// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
+// SPAN) of T; sizes: rows; norm (K); residual (rows, columns). Unused inputs may be any array. With
+// EXPERTS: weight (experts, N, K), norm has the expert of each output row, a CTA has one row only,
+// and a row of x serves EACH output rows.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9
+// (0: no norm), GATED, RESIDUAL, EXPERTS, EACH; NT, KS, WARPS, AHEAD.
+// Grid: (rows / 16, N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (rows, ...).
 #include "quantized.h"
-  const int rows = EXPERTS ? 1 : sizes[0] - group_x * 16;
-  const int first_row = EXPERTS ? group_x : group_x * 16;
+  const int rows = EXPERTS ? 1 : sizes[0] - cta_x * 16;
+  const int first_row = EXPERTS ? cta_x : cta_x * 16;
   if (EXPERTS) AWAIT_INPUTS;
-  const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[group_x] : 0;
+  const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[cta_x] : 0;
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB;
   constexpr int OWN = GATED ? NT / 2 : NT;
   constexpr int COLUMNS = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
-  const int first = (group_y * (WARPS / KS) + warp / KS) * OWN * 8;
+  const int first = (cta_y * (WARPS / KS) + warp / KS) * OWN * 8;
   const int steps = (K / STEP - share + KS - 1) / KS;
   const int start = share * STEP + quad * 8 * SUB;
   unsigned from[NT];
@@ -36,7 +38,7 @@
   const T* matrix_scales = scales + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* row = x + long(first_row / EACH + group) * K + start;
-  // Of rows of x, and of the norm: as many as are on their way, one for each part of a step.
+  // Depth of the register prefetch of x and the norm, in parts of a step.
   constexpr int DEEP = 4;
   static_assert(AHEAD * SUB % DEEP == 0, "parts have the same place in every round of loads");
   uint4 w[AHEAD][NT], a[DEEP] = {}, b[DEEP] = {}, factors[DEEP];
@@ -62,7 +64,7 @@
   if (!EXPERTS) AWAIT_INPUTS;
   #pragma unroll
   for (int part = 0; part < DEEP - 1; part++) LOAD_ROWS(part, part)
-  // Where a lane has two columns of a row in the end.
+  // Two adjacent output columns of a row, which a lane has at the end.
   struct alignas(2 * sizeof(T)) Pair {
     T x[2];
   };
@@ -84,7 +86,7 @@
         LOAD_ROWS((now + DEEP - 1) % DEEP, (s + u) * SUB + sub + DEEP - 1)
         uint4 p = a[now], q = b[now];
         if (EPS > 0) {
-          // Rows times themselves: their sums of squares are on the diagonals of two tiles.
+          // Sums of squares for the norm: the diagonal of x x^T, in two accumulator tiles.
           mma_m16n8k16(square, p.x, 0, p.y, 0, p.x, p.y, x);
           mma_m16n8k16(square, p.z, 0, p.w, 0, p.z, p.w, x);
           mma_m16n8k16(square, 0, q.x, 0, q.y, q.x, q.y, x);
@@ -105,7 +107,7 @@
   }
 #undef LOAD_MATRIX
 #undef LOAD_ROWS
-  // One lane of a quad has a row's element of the diagonal.
+  // One lane of each quad has its row's diagonal element.
   float squares[2] = {};
   if (EPS > 0)
     for (int r = 0; r < 2; r++) {

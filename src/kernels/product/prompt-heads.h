@@ -1,9 +1,13 @@
-// Heads in the sums of a product by warpgroups: of two rows a thread has two neighbours of every eight features, and so both of
-// what is rotated with each other. CUDA with compute capability 9.0 only.
+// RoPE on heads in wgmma accumulators: of each of two rows a thread has two adjacent features of
+// every eight, and therefore both features of every pair that RoPE rotates. CUDA with compute
+// capability 9.0 only.
 #include "cuda-instructions.h"
 #include "layer.h"
 
-/** Two neighbours rounded to T, as if they had been stored. The last argument only names the type. */
+/**
+ * Rounds two adjacent features to T, as separate operations would. The last argument only selects
+ * the type.
+ */
 template <typename T>
 FUNCTION void round_pair(float* x, const T* type) {
   const unsigned pair[1] = {pack_pair(x[0], x[1], type)};
@@ -11,17 +15,21 @@ FUNCTION void round_pair(float* x, const T* type) {
   for (int e = 0; e < 2; e++) x[e] = reinterpret_cast<const T*>(pair)[e];
 }
 
-/** Of position / wavelength; `inverse` is 1 / wavelength, nearly. */
+/** Sine and cosine of position / wavelength; `inverse` is approximately 1 / wavelength. */
 FUNCTION void find_angle(float position, float wavelength, float inverse, float& sine, float& cosine) {
   const float nearly = position * inverse, angle = fmaf(fmaf(-nearly, wavelength, position), inverse, nearly);
-  // Within half a turn; a turn is the sum of two numbers, of which products with the first are exact.
+  // Range reduction to [-pi, pi]: 2 pi as the sum of two constants, whose first has exact
+  // multiples.
   const float turns = rintf(angle * 0.159154943f);
   const float within = fmaf(turns, -0.00193530718f, fmaf(turns, -6.28125f, angle));
   sine = sin_approx(within);
   cosine = cos_approx(within);
 }
 
-/** Rotates the heads `first` and the one behind it, of tokens at these positions, as prepare.c does. */
+/**
+ * Applies RoPE to heads `first` and `first` + 1 of the tokens at these positions, as prepare.c
+ * does.
+ */
 template <int D, int HEADS, int KV_HEADS, int ROTARY_DIMS, typename T>
 FUNCTION void rotate_heads(
     float (&sum)[D], const float* layer, int first, const int (&positions)[2], int lane, const T* type) {

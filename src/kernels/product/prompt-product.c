@@ -1,24 +1,30 @@
-// Multiplies the rows of prompts with a matrix by Hopper's wgmma, and goes on with what is made; CUDA with compute capability 9.0
-// only. A matrix has the columns of a gate and of what it gates (SwiGLU), or where PREPARES is defined those of queries, keys and
-// values, whose heads are rotated and go where prepare.c writes them. Products of so many rows are bound by the power that a GPU may
-// take: what counts is how far numbers are moved, and that tensor cores never wait. A cluster of two groups has tiles with the same
-// columns: each copies half of what it reads of the matrix, to both.
+// Multiplies a prompt's rows by a dense matrix with Hopper's wgmma, fused with its epilogue;
+// compute capability 9.0 only. The matrix has gate and up projections (epilogue: SwiGLU), or, if
+// PREPARES is defined, the query, key and value projections (epilogue: RoPE, and keys and values
+// written to their KV slots as prepare.c does). Products of this size are limited by the GPU's
+// power budget, so the design minimizes data movement and keeps the tensor cores busy. A cluster of
+// two CTAs has tiles with the same columns: each loads half of the matrix operand and multicasts it
+// to both.
 //
-// A tile is 128 rows and 128 columns of either kind, or two heads. Two warpgroups have 64 rows each, with all their sums in
-// registers. A warp of a third one copies what they multiply to shared memory, STEP numbers of each line at a time, in STAGES of such
-// steps. Barriers say what has arrived, and what all warps that multiply it are done with. What is made leaves by way of shared
-// memory as well, PANEL columns of a warp's 16 rows at a time, while the next tile begins. Clusters take tiles in turns, those with
-// the same rows one after the other, so that the L2 cache has what they read. Where half of them or fewer would have one in the
-// last turn, gated tiles are halved then, 64 columns of either kind, for twice as many.
+// A tile is 128 rows by 128 gate and 128 up columns, or by two heads. The grid is persistent. Two
+// consumer warpgroups have 64 rows each, with all accumulators in registers. One warp of a third
+// (producer) warpgroup issues TMA copies of both operands, STEP numbers of K per step, into a ring
+// of STAGES; full and empty mbarriers synchronize producer and consumers. The output leaves through
+// shared memory by TMA stores, PANEL columns of a warp's 16 rows at a time, while the next tile
+// begins. Clusters process the tiles in bands, so that tiles with the same rows run close together
+// and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles
+// are split in two, 64 gate and 64 up columns each.
 //
-// Inputs: x (rows, K), weight (N, K) of T, whose first half is the gate, sizes (rows). With PREPARES also layer (layer.h), keys and
-// values (blocks, KV_HEADS, 32, D), which are written to, and places (packPlaces).
-// Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps: for each group where x, weight and
-// made are, as copies take it.
-// Constants: T of 16 bits, K, N, GROUPS, STAGES; with PREPARES D of 128, HEADS, KV_HEADS, ROTARY_DIMS, and LAST_QUERIES, with which
-// tiles of queries that have no sequence's last token are left out.
-// Groups: (GROUPS), of 384 threads, in clusters of two. Dynamic shared memory for the stages, two panels a warp, two barriers a
-// stage, and what it takes to align them.
+// Inputs: x (rows, K); weight (N, K) of T, gate first, then up; sizes: rows. With PREPARES also
+// layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), written in place, and places
+// (packPlaces).
+// Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps:
+// scratch for each CTA's TMA descriptors of x, weight and made.
+// Template arguments: T of 16 bits, K, N, GROUPS (CTAs), STAGES; with PREPARES D = 128, HEADS,
+// KV_HEADS, ROTARY_DIMS, and LAST_QUERIES, which skips tiles of queries that contain no sequence's
+// last token.
+// Grid: GROUPS CTAs of 384 threads, in clusters of two. Dynamic shared memory for the stages, two
+// panels per warp, two mbarriers per stage, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "prompt-heads.h"
@@ -27,61 +33,63 @@
 #include "wgmma.h"
 #include "wgmma-operand.h"
   constexpr int ROWS = 128, COLUMNS = 256, OWN = COLUMNS / 2;
-  constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, TOGETHER = 2, MAPS = 3, MAP_BYTES = 128;
+  constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, CLUSTER_CTAS = 2, MAPS = 3, MAP_BYTES = 128;
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES, HALF_STAGE = MATRIX + OWN * LINE_BYTES;
   constexpr int PANEL = LINE_BYTES / 2, PANEL_BYTES = 16 * LINE_BYTES;
-  // How many columns of the matrix make one; from a tile's first columns of one kind to those of the other, and to the next tile.
+  // Matrix columns per output column; distance from a tile's first column of the first kind (gate)
+  // to the second (up), and to the next tile.
 #ifdef PREPARES
-  constexpr int MADE_COLUMNS = HEADS * D, MADE_OF = 1, SECOND = OWN, NEXT = COLUMNS;
+  constexpr int OUT_COLUMNS = HEADS * D, COLUMNS_PER_OUT = 1, SECOND = OWN, NEXT = COLUMNS;
 #else
-  constexpr int MADE_COLUMNS = N / 2, MADE_OF = 2, SECOND = MADE_COLUMNS, NEXT = OWN;
+  constexpr int OUT_COLUMNS = N / 2, COLUMNS_PER_OUT = 2, SECOND = OUT_COLUMNS, NEXT = OWN;
 #endif
-  // Of the columns of each kind, that a group of the cluster copies; half a tile has as many.
-  constexpr int SHARE = OWN / TOGETHER;
-  const int rows = sizes[0], rank = group_x % TOGETHER;
+  // Columns of each kind that one CTA of the cluster loads; a halved tile has as many in total.
+  constexpr int SHARE = OWN / CLUSTER_CTAS;
+  const int rows = sizes[0], rank = cta_x % CLUSTER_CTAS;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
   const unsigned panels = stages + STAGES * STAGE, full = panels + WARPS * 2 * PANEL_BYTES, empty = full + STAGES * 8;
   if (thread_index == 0)
     for (int stage = 0; stage < STAGES; stage++) {
       barrier_init(full + stage * 8, 1);
-      barrier_init(empty + stage * 8, TOGETHER * WARPS);
+      barrier_init(empty + stage * 8, CLUSTER_CTAS * WARPS);
     }
   AWAIT_INPUTS;
-  char* const x_map = reinterpret_cast<char*>(maps) + group_x * MAPS * MAP_BYTES;
+  char* const x_map = reinterpret_cast<char*>(maps) + cta_x * MAPS * MAP_BYTES;
   char *const weight_map = x_map + MAP_BYTES, *const made_map = weight_map + MAP_BYTES;
   if (warp == WARPS) {
     make_tensor_map(x_map, panels, x, rows, K, ROWS, lane);
     make_tensor_map(weight_map, panels + MAP_BYTES, weight, N, K, SHARE, lane);
-    make_tensor_map(made_map, panels + 2 * MAP_BYTES, made, rows, MADE_COLUMNS, 16, lane);
+    make_tensor_map(made_map, panels + 2 * MAP_BYTES, made, rows, OUT_COLUMNS, 16, lane);
   }
   cluster_barrier();
-  // The tiles of a cluster, in its order: of some 2,048 rows before the next columns, which the L2 cache has then.
-  constexpr int BAND = 2048 / (ROWS * TOGETHER), COLUMN_TILES = N / COLUMNS, CLUSTERS = GROUPS / TOGETHER;
-  const int row_tiles = (rows + ROWS * TOGETHER - 1) / (ROWS * TOGETHER);
+  // Tile order: all columns for a band of about 2,048 rows before the next band, so that the band's
+  // rows stay in the L2 cache.
+  constexpr int BAND = 2048 / (ROWS * CLUSTER_CTAS), COLUMN_TILES = N / COLUMNS, CLUSTERS = GROUPS / CLUSTER_CTAS;
+  const int row_tiles = (rows + ROWS * CLUSTER_CTAS - 1) / (ROWS * CLUSTER_CTAS);
   const int all_tiles = row_tiles * COLUMN_TILES, left = all_tiles % CLUSTERS;
-  const int halved = MADE_OF > 1 && left * 2 <= CLUSTERS ? left : 0, whole = all_tiles - halved, own_tiles = whole + halved * 2;
+  const int halved = COLUMNS_PER_OUT > 1 && left * 2 <= CLUSTERS ? left : 0, whole = all_tiles - halved, own_tiles = whole + halved * 2;
   struct Tile {
-    int row, column; // the first ones, of the matrix
+    int row, column; // first row of x, first column (matrix row)
     bool is_half;
   };
-  const auto tile_at = [&](int turn) {
-    const int past = max(turn - whole, 0), index = min(turn, whole) + past / 2;
+  const auto tile_at = [&](int number) {
+    const int past = max(number - whole, 0), index = min(number, whole) + past / 2;
     const int first = index / (BAND * COLUMN_TILES) * BAND, of = index % (BAND * COLUMN_TILES);
     const int band = min(BAND, row_tiles - first);
-    return Tile{((first + of % band) * TOGETHER + rank) * ROWS, of / band * NEXT + past % 2 * SHARE, turn >= whole};
+    return Tile{((first + of % band) * CLUSTER_CTAS + rank) * ROWS, of / band * NEXT + past % 2 * SHARE, number >= whole};
   };
   const auto is_wanted = [&](const Tile& tile) {
 #ifdef PREPARES
-    if (!LAST_QUERIES || tile.column >= MADE_COLUMNS) return true;
-    const int first = tile.row - rank * ROWS, behind = first + TOGETHER * ROWS;
-    return behind >= rows || places[3 * behind + 2] != places[3 * first + 2];
+    if (!LAST_QUERIES || tile.column >= OUT_COLUMNS) return true;
+    const int first = tile.row - rank * ROWS, next_row = first + CLUSTER_CTAS * ROWS;
+    return next_row >= rows || places[3 * next_row + 2] != places[3 * first + 2];
 #else
     return true;
 #endif
   };
-  const int first_tile = group_x / TOGETHER;
+  const int first_tile = cta_x / CLUSTER_CTAS;
   if (warp >= WARPS) {
-    give_registers<40>();
+    setmaxnreg_dec<40>();
     if (warp == WARPS && lane == 0) {
       int step = 0;
       for (int index = first_tile; index < own_tiles; index += CLUSTERS) {
@@ -94,7 +102,7 @@
           barrier_expect(counted, tile.is_half ? HALF_STAGE : STAGE);
           tensor_copy(to, x_map, s * STEP, tile.row, counted);
           const auto copy_columns = [&](int line, int first) {
-            tensor_copy_to((1u << TOGETHER) - 1, to + MATRIX + line * LINE_BYTES, weight_map, s * STEP, first, counted);
+            tensor_copy_to((1u << CLUSTER_CTAS) - 1, to + MATRIX + line * LINE_BYTES, weight_map, s * STEP, first, counted);
           };
           if (tile.is_half) {
             copy_columns(rank * SHARE, tile.column + rank * SECOND);
@@ -107,14 +115,14 @@
     }
     WARP_BARRIER;
   } else {
-    take_registers<232>();
+    setmaxnreg_inc<232>();
     acquire_tensor_map(made_map);
     const auto done_with = [&](int stage) {
-      if (lane < TOGETHER) barrier_arrive_at(lane, empty + stage * 8);
+      if (lane < CLUSTER_CTAS) barrier_arrive_at(lane, empty + stage * 8);
     };
     int step = 0;
-    const auto make_tile = [&](const Tile& tile, auto& sum) {
-      constexpr int SUMS = sizeof(sum) / sizeof(float), PANELS = SUMS * 2 / MADE_OF / PANEL;
+    const auto compute_tile = [&](const Tile& tile, auto& sum) {
+      constexpr int SUMS = sizeof(sum) / sizeof(float), PANELS = SUMS * 2 / COLUMNS_PER_OUT / PANEL;
       for (int s = 0; s < STEPS; s++, step++) {
         const int stage = step % STAGES;
         barrier_wait(full + stage * 8, step / STAGES % 2);
@@ -123,7 +131,7 @@
         wgmma_fence();
         #pragma unroll
         for (int k = 0; k < STEP / 16; k++)
-          wgmma_m64k16(sum, operand_behind(own, k * 32), operand_behind(matrix, k * 32), s > 0 || k > 0, x);
+          wgmma_m64k16(sum, advance_operand(own, k * 32), advance_operand(matrix, k * 32), s > 0 || k > 0, x);
         wgmma_commit();
         if (s > 0) {
           wgmma_wait<1>();
@@ -141,12 +149,12 @@
       for (int panel = 0; panel < PANELS; panel++) {
         const unsigned own_panel = panels + (warp * 2 + panel % 2) * PANEL_BYTES;
 #ifdef PREPARES
-        const int made_head = head + panel * PANEL / D;
-        const bool is_copied = made_head < HEADS;
+        const int out_head = head + panel * PANEL / D;
+        const bool is_copied = out_head < HEADS;
 #else
         constexpr bool is_copied = true;
 #endif
-        // What leaves by a tensor copy may be followed by the next panel.
+        // A warp has two panels: it fills one while the TMA store of the other may still be in flight.
         if (lane == 0) is_copied ? tensor_stores_wait<1>() : tensor_stores_wait<0>();
         WARP_BARRIER;
         #pragma unroll
@@ -162,15 +170,16 @@
           }
 #ifdef PREPARES
         if (!is_copied) {
-          // To the slots of keys or values. MLX takes inputs for constant; launches that read these depend on this one's output.
-          T* pool = const_cast<T*>(made_head >= HEADS + KV_HEADS ? values : keys) + panel * PANEL % D + lane % 8 * 8;
+          // Writes keys or values to their KV slots. MLX assumes that inputs are constant, so
+          // launches that read these slots take this launch's output.
+          T* pool = const_cast<T*>(out_head >= HEADS + KV_HEADS ? values : keys) + panel * PANEL % D + lane % 8 * 8;
           WARP_BARRIER;
           #pragma unroll
           for (int i = lane / 8; i < 16; i += 4) {
             const int token = tile.row + warp * 16 + i;
             if (token >= rows) break;
             const int slot = places[3 * token + 1];
-            T* to = pool + ((long(slot / 32) * KV_HEADS + (made_head - HEADS) % KV_HEADS) * 32 + slot % 32) * D;
+            T* to = pool + ((long(slot / 32) * KV_HEADS + (out_head - HEADS) % KV_HEADS) * 32 + slot % 32) * D;
             *reinterpret_cast<uint4*>(to) = load_shared(own_panel + swizzled_pack<16>(i, lane % 8));
           }
           continue;
@@ -187,14 +196,14 @@
 #ifndef PREPARES
       if (tile.is_half) {
         float sum[OWN / 2];
-        make_tile(tile, sum);
+        compute_tile(tile, sum);
         continue;
       }
 #endif
       float sum[COLUMNS / 2];
-      make_tile(tile, sum);
+      compute_tile(tile, sum);
     }
     if (lane == 0) tensor_stores_wait<0>();
   }
-  // Others may still copy to this group.
+  // The other CTA may still multicast to this one or arrive at its barriers.
   cluster_barrier();

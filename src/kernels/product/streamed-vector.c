@@ -1,36 +1,43 @@
-// Multiplies one token with a quantized matrix by tensor cores; CUDA only, on Hopper GPUs. Optionally fuses the RMS norm
-// before, the gate, and the residual behind. A tile is 8 rows of the matrix, or with GATED 8 of each half. In a turn a group has
-// LINES neighbouring tiles, in the next one those GROUPS times as many further. SLOTS turns are on their way to shared memory at
-// any time, asked for by a warp of their own: EARLY of them before the token is there, the others behind what is asked of the token,
-// which would come late otherwise. The memory serves some multiprocessors quicker than others: with CLAIMED what is behind the
-// first SLOTS turns is had by the group that comes first. The other warps share K: each has PAIRS pairs of steps, which are
-// 64 bytes of each row, 16 of them a lane's.
+// Multiplies one token by a quantized matrix (GEMV) with tensor cores; CUDA with compute capability
+// 9.0 only. Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. A tile is 8
+// rows of the matrix, or with GATED 8 gate rows and the 8 matching up rows. In each round a CTA
+// processes LINES adjacent tiles; the grid is persistent, and the next round is GROUPS * LINES
+// tiles further. A producer warp streams the matrix through a ring buffer of SLOTS rounds in shared
+// memory with bulk copies. It issues EARLY rounds before the token is available; the others after
+// the loads of the token, which would otherwise queue after them. Memory serves some SMs faster
+// than others, so with CLAIMED the rounds after the first SLOTS are work-stealing: an atomic
+// counter assigns them to the CTA that asks first. The other WARPS warps split K: each has PAIRS
+// pairs of steps. A step is 64 bytes of each row, 16 bytes per lane.
 //
-// A weight is the last bits of 1024 as a number of 16 bits, exact and without a conversion; or with 4 bits 16 times itself, four
-// bits further. The numbers of the token are scaled by a power of two for each pair of steps, so that they are as well, and their
-// products with a norm's as the sum of two, their digits. Of the first operand's 16 rows, 8 are those of a tile in one step, and 8
-// the same in the next one. A column of the second is a digit of the numbers of one step's span, which have a scale of their own,
-// and zeros elsewhere: what the rows of the other step make of it is not used.
+// Weights become float16 without a conversion, as low mantissa bits of 1024: 1024 + q, exactly;
+// with 4 bits every second nibble stays 4 bits higher, as 1024 + 16 q. The token's numbers are
+// scaled by a power of two per pair of steps, so that float16 is exact for them too; products with
+// a norm's weight need more bits and are split into two float16 digits. Operand layout: of the
+// first operand's 16 rows, 8 are the tile's rows in one step, and 8 the same rows in the next step.
+// A column of the second operand has one digit of the numbers of one quantization span in one step,
+// and zeros elsewhere; its products with the other step's rows are ignored.
 //
-// Inputs: x (1, K) of T, weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T,
-// norm (K), numbers: the norm's epsilon at 0, residual (columns), claims: with CLAIMED, 0 at 0, which is written to, and 0 again
-// behind the launch; those that are not used may be any array.
-// Output: made (1, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, WARPS that compute;
-// PAIRS of a warp, rounded up; LINES; SLOTS; EARLY; CLAIMED; KEPT: tiles whose results a group has room for; GROUPS.
-// Groups: (GROUPS), of a warp more. Shared memory: zeros, then each warp's digits, as many bytes, then the slots, and barriers.
+// Inputs: x (1, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T;
+// norm (K); numbers: the norm's epsilon at 0; residual (columns); claims: with CLAIMED the atomic
+// counter, zero before and after the launch. Unused inputs may be any array.
+// Output: made (1, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the
+// first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL; WARPS that
+// compute; PAIRS per warp, rounded up; LINES; SLOTS; EARLY; CLAIMED; KEPT: tiles whose partial sums
+// fit in shared memory; GROUPS: CTAs.
+// Grid: GROUPS CTAs of WARPS + 1 warps. Dynamic shared memory: zeros, each warp's digits (both
+// DIGIT_BYTES long), the ring buffer, and mbarriers.
 #include "quantized.h"
 #include "bulk.h"
-  constexpr int STEP = 512 / BITS, NUMBERS = 32 / BITS; // of a step, and of a unit: a word of the matrix
-  constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1, SPAN_UNITS = 16 / SPANS; // of a step
-  // With 4 spans there are no columns for digits: they are multiplied one after the other.
+  constexpr int STEP = 512 / BITS, NUMBERS = 32 / BITS; // numbers per step, and per unit (a 32-bit word)
+  constexpr int SPANS = SPAN < STEP ? STEP / SPAN : 1, SPAN_UNITS = 16 / SPANS; // spans per step, units per span
+  // With 4 spans per step all 8 columns of the operand are used, so digits need separate passes.
   constexpr int DIGITS = NORMED ? 2 : 1, PASSES = SPANS == 4 ? DIGITS : 1, VALUES = SPANS == 4 ? 2 : 1;
   constexpr int HALVES = GATED ? 2 : 1, COLUMNS = N / HALVES, ROW_STEPS = K / STEP, ROW_SPANS = K / SPAN;
-  constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_TURNS = (ALL + GROUPS - 1) / GROUPS;
-  static_assert(!CLAIMED || (!RESIDUAL && SLOTS * GROUPS <= ALL), "a group has the first turns, and residuals are of those");
-  // Turns whose results are kept until all warps have theirs.
-  constexpr int BLOCK = MOST_TURNS * LINES < KEPT ? MOST_TURNS : KEPT / LINES;
+  constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_ROUNDS = (ALL + GROUPS - 1) / GROUPS;
+  static_assert(!CLAIMED || (!RESIDUAL && SLOTS * GROUPS <= ALL), "a claimed matrix has no residual, and tiles for all slots");
+  // Rounds whose partial sums are buffered before the warps' sums are reduced.
+  constexpr int BLOCK = MOST_ROUNDS * LINES < KEPT ? MOST_ROUNDS : KEPT / LINES;
   constexpr int ROW_BYTES = ROW_STEPS * 64, FACTOR_BYTES = ROW_SPANS * 2, HALF_BYTES = ROWS * (ROW_BYTES + 2 * FACTOR_BYTES);
   constexpr int DIGIT_BYTES = PAIRS * 512 * DIGITS;
   const T* type = nullptr;
@@ -39,20 +46,21 @@
   const unsigned zeros = dynamic_shared_memory(), digits = zeros + (1 + warp) * DIGIT_BYTES;
   const unsigned slots = zeros + (1 + WARPS) * DIGIT_BYTES, barriers = slots + SLOTS * HALVES * HALF_BYTES;
   const unsigned finished = barriers + SLOTS * 16;
-  const int turns = (ALL - group_x + GROUPS - 1) / GROUPS;
-  // A slot has a barrier for what arrives, and one for the warps that are done with it.
-  const auto arrived = [&](int turn) { return barriers + turn % SLOTS * 16; };
-  const auto slot_at = [&](int turn) { return slots + turn % SLOTS * (HALVES * HALF_BYTES); };
-  // Which tiles a slot has.
+  const int rounds = (ALL - cta_x + GROUPS - 1) / GROUPS;
+  // A slot of the ring has a full mbarrier (data has arrived) and, 8 bytes later, an empty one (all
+  // warps have read it).
+  const auto arrived = [&](int round) { return barriers + round % SLOTS * 16; };
+  const auto slot_at = [&](int round) { return slots + round % SLOTS * (HALVES * HALF_BYTES); };
+  // The position in the matrix of each slot's tiles.
   SHARED int places[SLOTS];
-  const auto load = [&](int turn, int place) {
-    const unsigned barrier = arrived(turn);
-    places[turn % SLOTS] = place;
+  const auto load = [&](int round, int place) {
+    const unsigned barrier = arrived(round);
+    places[round % SLOTS] = place;
     barrier_expect(barrier, HALVES * HALF_BYTES);
     #pragma unroll
     for (int h = 0; h < HALVES; h++) {
       const long from = h * COLUMNS + place * ROWS;
-      const unsigned to = slot_at(turn) + h * HALF_BYTES;
+      const unsigned to = slot_at(round) + h * HALF_BYTES;
       bulk_copy(to, reinterpret_cast<const char*>(weight) + from * ROW_BYTES, ROWS * ROW_BYTES, barrier);
       bulk_copy(to + ROWS * ROW_BYTES, scales + from * ROW_SPANS, ROWS * FACTOR_BYTES, barrier);
       bulk_copy(to + ROWS * (ROW_BYTES + FACTOR_BYTES), biases + from * ROW_SPANS, ROWS * FACTOR_BYTES, barrier);
@@ -68,33 +76,33 @@
   for (int i = thread_index; i < DIGIT_BYTES / 16; i += (WARPS + 1) * 32) store_shared(zeros + i * 16, uint4{0, 0, 0, 0});
   BARRIER;
   if (warp == WARPS) {
-    for (int turn = 0; lane == 0 && (CLAIMED || turn < turns); turn++) {
-      if (turn == EARLY) {
+    for (int round = 0; lane == 0 && (CLAIMED || round < rounds); round++) {
+      if (round == EARLY) {
         AWAIT_INPUTS;
         pause_shortly();
       }
-      if (turn >= SLOTS) barrier_wait(arrived(turn) + 8, (turn / SLOTS - 1) % 2);
-      int place = group_x + turn * GROUPS;
-      if (CLAIMED && turn >= SLOTS) {
-        // Each group asks once in vain, and the last one to do so leaves it as it was.
+      if (round >= SLOTS) barrier_wait(arrived(round) + 8, (round / SLOTS - 1) % 2);
+      int place = cta_x + round * GROUPS;
+      if (CLAIMED && round >= SLOTS) {
+        // Each CTA asks once in vain; the last one to do so resets the counter for the next launch.
         int* next = const_cast<int*>(claims);
         place = SLOTS * GROUPS + atomic_add(next, 1);
         if (place == ALL + GROUPS - 1) *next = 0;
         if (place >= ALL) {
-          places[turn % SLOTS] = place;
-          barrier_arrive(arrived(turn));
+          places[round % SLOTS] = place;
+          barrier_arrive(arrived(round));
           return;
         }
       }
-      load(turn, place);
+      load(round, place);
     }
     return;
   }
   struct alignas(NUMBERS * sizeof(T)) Unit {
     T x[NUMBERS];
   };
-  // Of a step behind the end the numbers are zeros. There are 32 units in two steps.
-  const auto is_there = [&](int s) { return ROW_STEPS == WARPS * PAIRS * 2 || first_step + s < ROW_STEPS; };
+  // A pair of steps has 32 units, one per lane. Numbers of steps past the end of K are zeros.
+  const auto is_inside = [&](int s) { return ROW_STEPS == WARPS * PAIRS * 2 || first_step + s < ROW_STEPS; };
   const auto numbers_at = [&](int pair) {
     return min(first_step + pair * 2 + lane / 16, ROW_STEPS - 1) * STEP + lane % 16 * NUMBERS;
   };
@@ -105,32 +113,33 @@
   AWAIT_INPUTS;
   #pragma unroll
   for (int i = 0; i < PAIRS; i++) own[i] = *reinterpret_cast<const Unit*>(x + numbers_at(i));
-  static_assert(!RESIDUAL || (MOST_TURNS <= BLOCK && MOST_TURNS * LINES <= WARPS * 4), "a thread has one number of the residual");
-  const int added_to = (group_x + thread_index / ROWS * GROUPS) * ROWS + thread_index % ROWS;
+  static_assert(!RESIDUAL || (MOST_ROUNDS <= BLOCK && MOST_ROUNDS * LINES <= WARPS * 4), "a thread has one number of the residual");
+  const int added_to = (cta_x + thread_index / ROWS * GROUPS) * ROWS + thread_index % ROWS;
   const T added = residual[RESIDUAL && added_to < COLUMNS ? added_to : 0];
-  // Of a span the sum of its numbers, and what 1024 or 64 for each weight adds to a product.
+  // Per span: the sum of its numbers (for the quantization bias), and what the 1024 in each weight
+  // (64 for nibbles stored as 16 q) adds to the dot product.
   SHARED float totals[WARPS][PAIRS * 2 * SPANS], offsets[WARPS][PAIRS * 2 * SPANS], squares[WARPS];
-  float square = 0, shrunk[PAIRS];
+  float square = 0, descale[PAIRS];
   #pragma unroll
   for (int i = 0; i < PAIRS; i++) {
     const int of_pair = lane / 16, word = lane % 4, of_quad = lane / 4 % 4;
     float rest[NUMBERS], total = 0, offset = 0, largest = 0;
     for (int j = 0; j < NUMBERS; j++) {
-      rest[j] = is_there(i * 2 + of_pair) ? float(own[i].x[j]) : 0;
+      rest[j] = is_inside(i * 2 + of_pair) ? float(own[i].x[j]) : 0;
       square += NORMED ? rest[j] * rest[j] : 0;
       if (NORMED) rest[j] *= float(normed_by[i].x[j]);
       largest = fmaxf(largest, fabsf(rest[j]));
     }
     #pragma unroll
     for (int mask = 1; mask < 32; mask *= 2) largest = fmaxf(largest, SHUFFLE_XOR(largest, mask));
-    // So that the largest is between 2^12 and 2^13: of small ones less than 2^-24 is lost.
+    // Scales the largest number to between 2^12 and 2^13; numbers below lose less than 2^-24.
     const int exponent = min(max(int(__float_as_uint(largest) >> 23), 13), 253);
-    const float grown = __uint_as_float(unsigned(266 - exponent) << 23);
-    shrunk[i] = __uint_as_float(unsigned(exponent - 12) << 23);
+    const float upscale = __uint_as_float(unsigned(266 - exponent) << 23);
+    descale[i] = __uint_as_float(unsigned(exponent - 12) << 23);
     for (int j = 0; j < NUMBERS; j++) {
-      rest[j] *= grown;
+      rest[j] *= upscale;
       total += rest[j];
-      // Of 4 bits the numbers 1, 3, 5 and 7 are 16 times what they say.
+      // With 4 bits the weights 1, 3, 5 and 7 of a word are multiplied as 16 q.
       offset += rest[j] * (BITS == 4 && j % 2 ? 64 : 1024);
       if (BITS == 4 && j % 2) rest[j] *= 1.0f / 16;
     }
@@ -149,7 +158,7 @@
         part[j] = float(__half(rest[j]));
         rest[j] -= part[j];
       }
-      // Pairs of a word's halves: with 4 bits 0 and 4, 1 and 5, 2 and 6, 3 and 7; with 8 bits 0 and 2, 1 and 3.
+      // In the order of the weights in a word: 4 bits 0 4, 1 5, 2 6, 3 7; 8 bits 0 2, 1 3.
       unsigned pairs[4] = {};
       for (int j = 0; j < NUMBERS / 2; j++) pairs[j] = pack_pair(part[j], part[j + NUMBERS / 2], half);
       const int at = (((i * 4 + word) * DIGITS + digit) * 2 + of_pair) * 4 + of_quad;
@@ -160,14 +169,15 @@
   for (int mask = 16; NORMED && mask > 0; mask /= 2) square += SHUFFLE_XOR(square, mask);
   if (lane == 0) squares[warp] = square;
   WARP_BARRIER;
-  // A lane has a column of the second operand, `line`, where its quad's numbers are of that span; and of a product two columns
-  // that are of one span, or of two.
+  // A lane supplies column `line` of the second operand: its digits if the quad's numbers belong to
+  // that column's span, otherwise zeros. Of the result it has two columns: two digits of one span,
+  // or two spans.
   const int column = SPANS == 4 ? line : line / 2, digit = SPANS == 4 ? 0 : line % 2;
   const bool is_own = column < 2 * SPANS && digit < DIGITS && column % SPANS == quad * SPANS / 4;
   const unsigned digits_at = is_own ? digits + (digit * 8 + column / SPANS * 4 + quad) * 16 : zeros;
-  const int made_column = quad * VALUES, of_pair = made_column / SPANS % 2;
-  const bool is_made = made_column < 2 * SPANS;
-  // Odd rows have their two steps the other way round: banks of shared memory are read by one lane each.
+  const int out_column = quad * VALUES, of_pair = out_column / SPANS % 2;
+  const bool is_used = out_column < 2 * SPANS;
+  // Odd rows load their two steps in swapped order, which avoids shared-memory bank conflicts.
   const int swapped = line % 2, is_second = of_pair ^ swapped;
   const auto step_of = [&](int s) { return min(first_step + (s ^ swapped), ROW_STEPS - 1); };
   float total[PAIRS][VALUES], offset[PAIRS][VALUES];
@@ -175,23 +185,23 @@
   #pragma unroll
   for (int i = 0; i < PAIRS; i++)
     for (int v = 0; v < VALUES; v++) {
-      const int at = is_made ? i * 2 * SPANS + made_column + v : 0;
-      total[i][v] = is_made ? totals[warp][at] : 0;
-      offset[i][v] = is_made ? offsets[warp][at] : 0;
+      const int at = is_used ? i * 2 * SPANS + out_column + v : 0;
+      total[i][v] = is_used ? totals[warp][at] : 0;
+      offset[i][v] = is_used ? offsets[warp][at] : 0;
       span[i][v] = min((first_step * SPANS + at) * (STEP / SPANS) / SPAN, ROW_SPANS - 1);
     }
   int completed = 0;
-  const auto meet = [&] {
+  const auto sync_warps = [&] {
     WARP_BARRIER;
     if (lane == 0) barrier_arrive(finished);
     barrier_wait(finished, completed++ % 2);
   };
-  // Sums of the turns that are kept, and where these belong.
+  // The buffered rounds' partial sums per warp, and the rounds' positions in the output.
   SHARED float others[BLOCK * PARTS][WARPS][8];
   SHARED int kept_places[BLOCK];
   int kept = 0;
   const auto finish = [&] {
-    meet();
+    sync_warps();
     float all = 0;
     for (int i = 0; NORMED && i < WARPS; i++) all += squares[i];
     const float scale = NORMED ? RSQRT(all / K + epsilon) : 1.0f;
@@ -211,11 +221,11 @@
       made[kept_places[i / ROWS] * ROWS + i % ROWS] = T(result);
     }
   };
-  for (int turn = 0; CLAIMED || turn < turns; turn++) {
-    barrier_wait(arrived(turn), turn / SLOTS % 2);
-    const int place = places[turn % SLOTS];
+  for (int round = 0; CLAIMED || round < rounds; round++) {
+    barrier_wait(arrived(round), round / SLOTS % 2);
+    const int place = places[round % SLOTS];
     if (place >= ALL) break;
-    const auto part_at = [&](int p) { return slot_at(turn) + p % HALVES * HALF_BYTES; };
+    const auto part_at = [&](int p) { return slot_at(round) + p % HALVES * HALF_BYTES; };
     float sum[PARTS] = {};
     #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -229,13 +239,13 @@
         #pragma unroll
         for (int pass = 0; pass < PASSES; pass++) {
           const uint4 own_digit = load_shared(digits_at + ((i * 4 + word) * DIGITS + pass) * 128);
-          constexpr unsigned THOUSANDS = 0x64006400;
+          constexpr unsigned PAIR_OF_1024 = 0x64006400;
           unsigned a[PARTS][NUMBERS];
           #pragma unroll
           for (int p = 0; p < PARTS; p++) {
             for (int j = 0; j < NUMBERS; j++) {
               const unsigned loaded = (&w[p][j % 2].x)[word], moved = j < NUMBERS / 2 ? loaded : loaded >> 8;
-              a[p][j] = and_or(moved, BITS == 8 ? 0x00ff00ff : j / 2 % 2 ? 0x00f000f0 : 0x000f000f, THOUSANDS);
+              a[p][j] = and_or(moved, BITS == 8 ? 0x00ff00ff : j / 2 % 2 ? 0x00f000f0 : 0x000f000f, PAIR_OF_1024);
             }
             mma_m16n8k16(product[p], a[p][0], a[p][1], a[p][2], a[p][3], own_digit.x, own_digit.y, half);
           }
@@ -252,20 +262,20 @@
           const float scale = float(load_shared_number(at, type));
           const float bias = float(load_shared_number(at + ROWS * FACTOR_BYTES, type));
           const float low = is_second ? product[p][2] : product[p][0], high = is_second ? product[p][3] : product[p][1];
-          const float made_of = VALUES == 1 ? low + high : v ? high : low;
-          sum[p] += shrunk[i] * (scale * (made_of - offset[i][v]) + bias * total[i][v]);
+          const float dot = VALUES == 1 ? low + high : v ? high : low;
+          sum[p] += descale[i] * (scale * (dot - offset[i][v]) + bias * total[i][v]);
         }
     }
-    if (CLAIMED || turn + SLOTS < turns) {
+    if (CLAIMED || round + SLOTS < rounds) {
       WARP_BARRIER;
-      if (lane == 0) barrier_arrive(arrived(turn) + 8);
+      if (lane == 0) barrier_arrive(arrived(round) + 8);
     }
     #pragma unroll
     for (int mask = 1; mask < 4; mask *= 2)
       for (int p = 0; p < PARTS; p++) sum[p] += SHUFFLE_XOR(sum[p], mask);
     if (kept == BLOCK) {
       finish();
-      meet();
+      sync_warps();
       kept = 0;
     }
     for (int p = 0; quad == 0 && p < PARTS; p++) others[kept * PARTS + p][warp][line] = sum[p];

@@ -1,34 +1,37 @@
-// Multiplies one token with a dense matrix, or with those of its experts; CUDA only. Optionally fuses the RMS norm
-// before, the gate, and the residual behind. It takes as long as it takes to read the matrix, so a warp reads whole rows
-// of it, or a share of them, LINES at once, with all loads on their way before the first is used, and before the
-// token is there. A lane has every 32nd pack of 8 numbers. With a norm, which every group makes for itself, groups take
-// turns: each goes on with the rows that are GROUPS further, of which a pack is loaded where the one before was multiplied.
+// Multiplies one token by a dense matrix (GEMV), or by its experts' matrices; CUDA only. Optionally
+// fuses the RMSNorm before, SwiGLU, and the residual add after. Memory-bound: a warp reads LINES
+// whole rows of the matrix, or a share of each, and issues all loads before it uses the first, and
+// before the token is available. A lane has every 32nd pack of 8 numbers. With a norm, which every
+// CTA computes redundantly, the grid is persistent: in each round a CTA advances by the rows of the
+// whole grid, and loads each pack of the next row as soon as the current one is multiplied.
 //
-// Inputs: x (1 or rows, K) of T, weight (N, K) of T, norm (K), numbers: the norm's epsilon at 0, residual (columns);
-// those that are not used may be any array. With EXPERTS: weight (experts, N, K), chosen (rows): those of the token.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, K, N, NORMED, GATED, RESIDUAL, EXPERTS, EACH: rows for a row of x; PACKS: K / (256 SHARES),
-// rounded up; LINES; WARPS, of which SHARES have the same lines; GROUPS that share a matrix.
-// Groups: (GROUPS, rows).
+// Inputs: x (1 or rows, K) of T; weight (N, K) of T; norm (K); numbers: the norm's epsilon at 0;
+// residual (columns). Unused inputs may be any array. With EXPERTS: weight (experts, N, K); chosen
+// (rows): the token's experts.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, NORMED, GATED, RESIDUAL, EXPERTS, EACH: output rows per
+// row of x; PACKS per lane and row: K / (256 SHARES), rounded up; LINES; WARPS, of which SHARES
+// split each row; GROUPS: CTAs per matrix.
+// Grid: (GROUPS, rows) CTAs of WARPS warps.
 #include "quantized.h"
   constexpr int COLUMNS = GATED ? N / 2 : N, ALL = GATED ? 2 * LINES : LINES, STEP = WARPS / SHARES * LINES;
-  constexpr int MORE = GROUPS * STEP;
+  constexpr int GRID_ROWS = GROUPS * STEP;
   const int share = warp % SHARES;
-  int first = group_x * STEP + warp / SHARES * LINES;
-  const T* row = x + long(group_y / EACH) * K;
+  int first = cta_x * STEP + warp / SHARES * LINES;
+  const T* row = x + long(cta_y / EACH) * K;
   const T* matrix = weight;
   if (EXPERTS) {
     AWAIT_INPUTS;
-    matrix += long(chosen[group_y]) * N * K;
+    matrix += long(chosen[cta_y]) * N * K;
   }
-  // Lanes behind the end multiply a pack of the row by zeros.
+  // Lanes past the end of K load some pack of the row and multiply it by zeros.
   constexpr bool IS_WHOLE = PACKS * SHARES * 256 == K;
   const auto place = [&](int i) { return ((i * SHARES + share) * 32 + lane) * 8; };
-  const auto is_there = [&](int i) { return IS_WHOLE || place(i) < K; };
+  const auto is_inside = [&](int i) { return IS_WHOLE || place(i) < K; };
   uint4 w[ALL][PACKS], factors[NORMED ? PACKS : 1];
   const auto load = [&](int i, int lines) {
-    const T* from = matrix + long(lines) * K + (IS_WHOLE ? place(0) : is_there(i) ? place(i) : 0);
+    const T* from = matrix + long(lines) * K + (IS_WHOLE ? place(0) : is_inside(i) ? place(i) : 0);
     #pragma unroll
     for (int j = 0; j < ALL; j++) {
       const long line = j % LINES + (j < LINES ? 0 : COLUMNS);
@@ -38,21 +41,23 @@
   #pragma unroll
   for (int i = 0; i < PACKS; i++) {
     load(i, first);
-    if (NORMED) factors[i] = load_constant(norm + (is_there(i) ? place(i) : 0));
+    if (NORMED) factors[i] = load_constant(norm + (is_inside(i) ? place(i) : 0));
   }
   const float epsilon = NORMED ? numbers[0] : 0;
   if (!EXPERTS) AWAIT_INPUTS;
   uint4 own[PACKS];
   #pragma unroll
   for (int i = 0; i < PACKS; i++) {
-    own[i] = load_made(row + (is_there(i) ? place(i) : 0));
-    if (!is_there(i)) own[i] = uint4{0, 0, 0, 0};
+    own[i] = load_global(row + (is_inside(i) ? place(i) : 0));
+    if (!is_inside(i)) own[i] = uint4{0, 0, 0, 0};
   }
-  // A lane has a line in the end. What is added to it is loaded now: behind the next launch's weights it would take long.
-  static_assert(!RESIDUAL || MORE >= COLUMNS, "no turns");
-  const T added = residual[RESIDUAL ? long(group_y) * COLUMNS + first + lane % LINES : 0];
+  // Lane j finishes row j at the end. Its residual is loaded now: later it would queue after the
+  // next launch's weights.
+  static_assert(!RESIDUAL || GRID_ROWS >= COLUMNS, "residuals are loaded for one round");
+  const T added = residual[RESIDUAL ? long(cta_y) * COLUMNS + first + lane % LINES : 0];
   const auto number = [&](int i, int k) { return float(reinterpret_cast<const T*>(&own[i])[k]); };
-  // Those of a norm are kept as floats, which takes no more registers than their factors.
+  // With a norm x times its weight is kept in float32; that takes no more registers than keeping
+  // both.
   float normed[NORMED ? PACKS : 1][8], square = 0;
   #pragma unroll
   for (int i = 0; NORMED && i < PACKS; i++) {
@@ -63,9 +68,9 @@
       normed[i][k] = number(i, k) * float(by[k]);
     }
   }
-  for (int turn = 0;; turn++) {
-    const int next = first + MORE;
-    const bool goes_on = MORE < COLUMNS && next < COLUMNS;
+  for (int round = 0;; round++) {
+    const int next = first + GRID_ROWS;
+    const bool has_next = GRID_ROWS < COLUMNS && next < COLUMNS;
     float sum[ALL] = {};
     #pragma unroll
     for (int i = 0; i < PACKS; i++) {
@@ -76,7 +81,7 @@
         for (int k = 0; k < 8; k++)
           sum[j] += (NORMED ? normed[NORMED ? i : 0][k] : number(i, k)) * float(weights[k]);
       }
-      if (goes_on) load(i, next);
+      if (has_next) load(i, next);
     }
     float all = square;
     #pragma unroll
@@ -85,10 +90,10 @@
       if (NORMED) all += SHUFFLE_XOR(all, mask);
     }
     if (SHARES > 1) {
-      // Those of the turn before are still being read.
+      // Double-buffered: the previous round's sums are still being read.
       constexpr int KEPT = ALL + 1;
       SHARED float others[2 * WARPS * KEPT];
-      float* kept = others + (turn % 2 * WARPS + warp) * KEPT;
+      float* kept = others + (round % 2 * WARPS + warp) * KEPT;
       if (lane == 0) {
         for (int j = 0; j < ALL; j++) kept[j] = sum[j];
         kept[ALL] = all;
@@ -109,8 +114,8 @@
         result = gate / (1 + EXP(-gate)) * up;
       }
       if (RESIDUAL) result += float(added);
-      made[long(group_y) * COLUMNS + first + j] = T(result);
+      made[long(cta_y) * COLUMNS + first + j] = T(result);
     }
-    if (!goes_on) break;
+    if (!has_next) break;
     first = next;
   }

@@ -1,23 +1,26 @@
-// Multiplies many rows with a quantized matrix by Hopper's wgmma; CUDA with compute capability 9.0 only. As
-// product-many.c does, but a group has more columns of the matrix, and all of them with up to ROWS rows: what it reads
-// per product is what takes the time. Where that leaves too few groups, those of a cluster split K between them.
+// Multiplies many rows by a quantized matrix with Hopper's wgmma; compute capability 9.0 only. Like
+// product-many.c, but a CTA has more columns (TILES * 128) and up to ROWS rows, because the time is
+// that of loading operands. If that leaves too few CTAs, the CTAs of a cluster split K.
 //
-// What is computed is the transpose: a warpgroup has TILES times 64 columns, which are the rows of wgmma's first
-// operand. They are dequantized into its registers, some while others are multiplied. A lane has two neighbours of each
-// pack of 8, a byte or two of it. The rows of x are the second operand, in shared memory as they are (wgmma-operand.h).
+// It computes the transpose: the columns are the rows of wgmma's first operand, TILES * 64 per
+// warpgroup. They are dequantized into registers while the previous part is multiplied; a lane has
+// two adjacent weights (a byte or two) of each pack of 8. The rows of x are the second operand,
+// unchanged, in shared memory (wgmma-operand.h).
 //
-// Both come to shared memory in steps of STEP numbers, with scales and biases. There are STAGES: two of them are being
-// multiplied, the others copied. In the end the sums take their place, a line of columns for each row, and each group
-// of the cluster finishes some packs of columns with the sums of all.
+// Rows, weights, scales and biases come to shared memory in steps of STEP numbers of K, in a ring
+// of STAGES: two steps are being multiplied, the others copied by cp.async. At the end the
+// accumulators replace the stages, one line of columns per row, and each CTA of the cluster adds up
+// and finishes some packs of columns.
 //
-// Inputs: x (rows, K), weight (N, K) quantized to BITS a number with scales and biases (N, K / SPAN) of T, sizes (rows,
-// K, N), residual (rows, columns), any array if not used.
-// Output: made (rows, columns): N columns, or with GATED half as many, silu(x gate) * (x up), where `gate` is
-// the matrix's first half.
-// Constants: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES of K.
-// Groups: (SHARES, rows / ROWS, N / COLUMNS), of 256 threads, in clusters of SHARES: those with the same columns run
-// together, and the L2 cache has these. Dynamic shared memory for the stages or the sums, and 1,024 bytes to align
-// them.
+// Inputs: x (rows, K); weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T;
+// sizes: rows, K, N; residual (rows, columns), any array if unused.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
+// the first half of the matrix's rows and up the second.
+// Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES
+// of K.
+// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of 256 threads, in clusters of SHARES. CTAs with
+// the same columns run together, so that the columns hit the L2 cache. Dynamic shared memory for
+// the stages or the accumulators, and 1,024 bytes for alignment.
 #include "cluster.h"
 #include "quantized.h"
 #include "warpgroup-sums.h"
@@ -30,18 +33,19 @@
   constexpr int MATRIX = ROWS * STEP * 2, FACTORS = MATRIX + COLUMNS * COLUMN_BYTES;
   constexpr int STAGE = FACTORS + COLUMNS * 2 * FACTOR_BYTES;
   const int K = sizes[1], N = sizes[2], columns = GATED ? N / 2 : N;
-  const int share = group_x, first = group_z * OWN, first_row = group_y * ROWS;
+  const int share = cta_x, first = cta_z * OWN, first_row = cta_y * ROWS;
   const int rows = min(ROWS, sizes[0] - first_row);
   const int begin = K / STEP * share / SHARES, steps = K / STEP * (share + 1) / SHARES - begin;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
-  // The matrix's row that is a column of this group, or its first where there is none.
+  // The matrix row of one of this CTA's columns; row 0 for columns past the end.
   auto is_column = [&](int column) { return first + column % OWN < columns; };
   auto line_of = [&](int column) { return is_column(column) ? column / OWN * columns + first + column % OWN : 0; };
-  // A column's chunks of 16 bytes are swizzled, so that the same ones of 8 columns are in banks of their own.
+  // A column's 16-byte chunks are swizzled, so that the same chunk of 8 columns can be read without
+  // bank conflicts.
   auto chunk_at = [](int column, int chunk) {
     return MATRIX + column * COLUMN_BYTES + (chunk ^ column / (8 / CHUNKS) % CHUNKS) * 16;
   };
-  // A thread copies the same chunk of some columns, and the same pack of some rows.
+  // A thread copies the same chunk of columns that are COLUMNS_APART, and the same pack of rows.
   constexpr int COLUMNS_APART = THREADS / CHUNKS, ROWS_APART = THREADS / PACKS;
   const int own_column = thread_index / CHUNKS, own_chunk = thread_index % CHUNKS;
   const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
@@ -65,8 +69,8 @@
     for (int i = 0; i < ROWS; i += ROWS_APART)
       cp_async(to + i * LINE_BYTES, rows_from + (long(i) * K + step * STEP), own_row + i < rows ? 16 : 0);
   };
-  // Scales and biases come with the numbers, those of a column's spans of a step in whole words. A word of a single
-  // span has another's in its other half.
+  // Scales and biases of a column's spans in a step are copied as whole 32-bit words. If a step has
+  // a single span, the word's other half belongs to a neighbouring span.
   auto first_span = [&](int line, int step) { return unsigned(line) * (K / SPAN) + (begin + step) * STEP / SPAN; };
   const unsigned factor_line = line_of(thread_index % COLUMNS);
   auto fetch_factors = [&](int step) {
@@ -78,7 +82,7 @@
           stages + step % STAGES * STAGE + FACTORS + own * FACTOR_BYTES, (own < COLUMNS ? scales : biases) + at);
     }
   };
-  // Of a step, for the columns that a lane dequantizes: two of each tile.
+  // A step's scales and biases of the columns that a lane dequantizes, two per tile.
   struct Words {
     unsigned of[FACTOR_BYTES / 4];
   };
@@ -97,11 +101,11 @@
       }
     }
   };
-  // The factor of a span, twice.
+  // A span's scale or bias, as a pair of equal numbers.
   auto factor_pair = [](const Words& words, int span) {
     return __byte_perm(words.of[span / 2], 0, span % 2 == 0 ? 0x1010 : 0x3232);
   };
-  // A part is 32 numbers of K, two products of 16.
+  // A part is 32 numbers of K, two wgmmas of 16.
   constexpr int PARTS = STEP / 32;
   constexpr int LOADS = BITS / 4;
   uint4 loaded[TILES * 2][LOADS];
@@ -146,10 +150,10 @@
     if (s < steps) fetch_rows(s);
     cp_async_commit();
   }
-  // Waits for what a step needs, and dequantizes the first part of it.
+  // Waits for a step's copies, and dequantizes its first part.
   auto begin_step = [&](int s) {
     cp_async_wait<STAGES - 3>();
-    // What was copied becomes visible to wgmma, and to that of the other threads.
+    // Makes the copied data visible to all threads' wgmmas.
     fence_proxy_async();
     BARRIER;
     load_factors(s);
@@ -162,7 +166,7 @@
     #pragma unroll
     for (int part = 0; part < PARTS; part++) {
       multiply_part(operands[part % 2], stage, part);
-      // Into the stage of two steps ago, which both warpgroups had waited for at this step's barrier.
+      // Refills the stage of two steps ago: at this step's barrier both warpgroups had finished it.
       if (part == 0 && s + STAGES - 2 < steps) {
         fetch_matrix(s + STAGES - 2);
         fetch_factors(s + STAGES - 2);
@@ -170,12 +174,12 @@
       }
       if (part == 0) cp_async_commit();
       if (part + 1 < PARTS) load_part(stage, part + 1);
-      // The registers of the part before are free.
+      // The previous part's operand registers are free now.
       wgmma_wait<1>();
       if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], part + 1);
       else if (s + 1 < steps) begin_step(s + 1);
     }
-    // Of products that go on in the next round the compiler would wait for each.
+    // wgmmas in flight across iterations would make the compiler serialize all of them.
     #pragma unroll
     for (int t = 0; t < TILES; t++) wgmma_wait<0>(sum[t]);
   }
@@ -183,7 +187,7 @@
   store_sums<COLUMNS>(stages, sum, warp, lane);
   if (SHARES > 1) cluster_barrier();
   else BARRIER;
-  // Loads of other groups take long: all of them are under way before the first is added.
+  // Loads from other CTAs have a high latency: all are issued before the first is added.
   auto total = [&](float (&made)[8], int row, int column) {
     float four[SHARES][2][4] = {};
     #pragma unroll
@@ -207,5 +211,5 @@
     if (GATED) total(ups, row, OWN + column);
     *reinterpret_cast<uint4*>(made + to) = finished_pack<GATED, RESIDUAL>(sums, ups, before, x);
   }
-  // Others may still read this group's sums.
+  // Other CTAs may still read this one's sums.
   if (SHARES > 1) cluster_barrier();

@@ -1,11 +1,15 @@
-// How a product ends whose sums warpgroups have: a line of columns for each row in shared memory, of which packs of 8 columns
-// are finished. CUDA with compute capability 9.0 only.
+// Epilogue of wgmma products: stores a warpgroup's accumulators to shared memory as one line of
+// columns per row, and finishes packs of 8 columns (SwiGLU, residual add). CUDA with compute
+// capability 9.0 only.
 #include "cuda-instructions.h"
 
-/** Numbers of a line: the rows of a quad are in banks of their own. */
+/** Floats per line, padded so that a quad's rows do not conflict in shared-memory banks. */
 FUNCTION constexpr int sums_line(int columns) { return columns + 4; }
 
-/** Of a thread's sums, as wgmma has them, the column: two of each tile of 64, and TILES of a warpgroup. */
+/**
+ * The column of a thread's i-th group of accumulators: two columns per tile of 64, TILES tiles per
+ * warpgroup.
+ */
 template <int TILES>
 FUNCTION int sums_column(int warp, int lane, int i) {
   return (warp / 4 * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;
@@ -24,12 +28,13 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
 }
 
 /**
- * silu(gates) * ups of two neighbours, in place; both are rounded to T first, as if they had been stored. The last argument only
- * names the type.
+ * silu(gates) * ups of two adjacent columns, in place; both are rounded to T first, as separate
+ * operations would. The last argument only selects the type.
  */
 template <typename T>
 FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
-  // Rounded as pairs: a single one takes the unit that computes exponentials.
+  // Rounded as a pair: single conversions use the special function unit, which the exponentials
+  // need.
   const unsigned pairs[2] = {pack_pair(gates[0], gates[1], type), pack_pair(ups[0], ups[1], type)};
   const float log2e = 1.44269504f;
   #pragma unroll
@@ -39,7 +44,10 @@ FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
   }
 }
 
-/** Gated by `up`, and added to what was there before. The last argument only names the type. */
+/**
+ * Finishes 8 columns: optionally SwiGLU with `up`, and adds the residual `before`. The last
+ * argument only selects the type.
+ */
 template <bool GATED, bool RESIDUAL, typename T>
 FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const uint4& before, const T* type) {
   const T* added = reinterpret_cast<const T*>(&before);

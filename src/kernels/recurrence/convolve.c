@@ -1,14 +1,18 @@
-// Convolves each channel of the step's tokens with the last inputs of its sequence, and keeps the last ones. A thread
-// has PACK channels side by side of RUN tokens, and loads all that they need before it computes. The thread with a
-// sequence's first token has all tokens that look at kept inputs, and writes the new ones: nobody else touches them.
+// Causal depthwise convolution: convolves each channel of the step's tokens with the last TAPS - 1
+// inputs of its sequence, and keeps the new last inputs. A thread has PACK adjacent channels of RUN
+// tokens and loads all inputs before it computes. The thread with a sequence's first token also has
+// every token that needs kept inputs, and alone reads and writes them, so no synchronization is
+// needed.
 //
-// Inputs: x (tokens, WIDTH) with the channels from COLUMN on, pool (slots, TAPS - 1, CHANNELS), which is written
-// to, moves (packMoves), weight (TAPS, CHANNELS) and bias (CHANNELS, or anything without BIASED).
+// Inputs: x (tokens, WIDTH), with the channels at column COLUMN; pool (slots, TAPS - 1, CHANNELS),
+// written in place; moves (packMoves); weight (TAPS, CHANNELS); bias (CHANNELS), any array without
+// BIASED.
 // Output: convolved (tokens, CHANNELS).
-// Constants: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU; PACK, which divides WIDTH, COLUMN and CHANNELS; RUN.
-// Groups: (CHANNELS / (128 PACK), tokens / RUN) of 128 threads.
+// Template arguments: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU; PACK, which divides WIDTH,
+// COLUMN and CHANNELS; RUN.
+// Grid: (CHANNELS / (128 PACK), tokens / RUN) CTAs of 128 threads.
 #include "moves.h"
-  /** Of a thread's channels, loaded and stored at once. */
+  /** A thread's channels, loaded and stored as one access. */
   struct alignas(PACK * sizeof(T)) Inputs {
     T x[PACK];
   };
@@ -16,11 +20,11 @@
     float x[PACK];
   };
   constexpr int KEPT = TAPS - 1, MOST = RUN < KEPT ? KEPT : RUN;
-  const int channel = (group_x * 128 + thread_index) * PACK, begin = group_y * RUN;
+  const int channel = (cta_x * 128 + thread_index) * PACK, begin = cta_y * RUN;
   if (channel >= CHANNELS) return;
   const int rows = moves[0];
   const long size = long(KEPT) * CHANNELS;
-  // MLX takes inputs for constant; nothing else reads or writes these before the next launch.
+  // MLX assumes that inputs are constant; no other thread touches these channels in this launch.
   DEVICE float* states = const_cast<DEVICE float*>(pool) + channel;
   Floats weights[TAPS], biases;
   #pragma unroll
@@ -58,7 +62,7 @@
     #pragma unroll
     for (int i = 0; i < MOST; i++) {
       if (index + i >= end) continue;
-      Inputs made;
+      Inputs result;
       #pragma unroll
       for (int c = 0; c < PACK; c++) {
         const float newest = float(next[i].x[c]);
@@ -68,9 +72,9 @@
         #pragma unroll
         for (int tap = 1; tap < KEPT; tap++) kept[tap - 1].x[c] = kept[tap].x[c];
         kept[KEPT - 1].x[c] = newest;
-        made.x[c] = T(SILU ? DIVIDE(sum, 1.0f + EXP(-sum)) : sum);
+        result.x[c] = T(SILU ? DIVIDE(sum, 1.0f + EXP(-sum)) : sum);
       }
-      *reinterpret_cast<DEVICE Inputs*>(convolved + long(first + index + i) * CHANNELS + channel) = made;
+      *reinterpret_cast<DEVICE Inputs*>(convolved + long(first + index + i) * CHANNELS + channel) = result;
     }
     if (!is_first) continue;
     #pragma unroll

@@ -1,15 +1,15 @@
-// Which tokens of a step belong to which sequence, and where its state is: four integers a sequence, as `packMoves`
-// (recurrence.ts) writes them, behind four whose first is the number of sequences. From: below 0 where the sequence
-// begins.
+// The rows of a step: which tokens belong to which sequence, and the slots of its recurrent state.
+// Four integers per sequence, written by `packMoves` (recurrence.ts) after a header of four, whose
+// first is the number of sequences. MOVE_FROM is negative if the sequence starts without a state.
 enum { MOVE_FIRST, MOVE_COUNT, MOVE_FROM, MOVE_TO };
 
 FUNCTION const DEVICE int* move_of(const DEVICE int* moves, int row) {
   return moves + 4 * (1 + row);
 }
 
-/** The sequence that a token belongs to, by bisection: their first tokens ascend. */
+/** The sequence of a token, by binary search over the sequences' first tokens. */
 FUNCTION int row_of(const DEVICE int* moves, int token) {
-  // Sequences that decode come first, with a token each.
+  // Decoding sequences come first, with one token each.
   if (token < moves[0] && move_of(moves, token)[MOVE_FIRST] == token) return token;
   int low = 0, high = moves[0];
   while (high - low > 1) {

@@ -1,22 +1,24 @@
-// Passes prompts through their states by tensor cores, 32 tokens at a time; CUDA only. It computes what scan.c does with
-// the delta rule and one decay per head, but no token waits for the state that the one before it leaves. With g the
-// sum of the logarithms of a chunk's decays up to a token, and S the state before the chunk:
+// Prefill of the gated delta rule in chunks of 32 tokens (chunkwise parallel form), with tensor
+// cores; CUDA only. It computes the same as scan.c with the delta rule and one decay per head, but
+// tokens of a chunk do not wait for each other's state. With g the cumulative log decay within the
+// chunk up to a token, and S the state before the chunk:
 //
 //     A_ij = beta_i exp(g_i - g_j) k_i k_j for j < i        (I + A) U = beta (V - exp(g) K S^T)
 //     P_ij = exp(g_i - g_j) q_i k_j for j <= i              outputs = exp(g) Q S^T + P U
 //     S after the chunk = exp(g_last) S + sum of exp(g_last - g_j) u_j k_j^T
 //
-// A group has a head of a sequence. Some of its warps have 16 value features of the state each, in registers. All their
-// products are transposed, (values, tokens): so the sum of one is an operand of the next as it is, and no warp needs
-// what another one has. The other four warps, the scorers, are a chunk ahead. They bring queries and keys to shared
-// memory, compute A and P, which do not depend on the state, and invert the blocks of 16 tokens on the diagonal of
-// I + A. They also norm and write the outputs of the chunk before. Rows in shared memory are 16 bytes longer than a
-// head: so the eight that are read at once are in banks of their own.
+// A CTA has one head of one sequence. The first VALUE_DIM / 16 warps keep 16 value features of the
+// state each in registers. They compute everything transposed, (values, tokens), so that one
+// product's accumulators are the next one's operand and no warp needs another one's results. The
+// other four warps, the scorers, run one chunk ahead: they stage queries and keys in shared memory,
+// compute A and P, which do not depend on the state, and invert the diagonal 16x16 blocks of I + A.
+// They also norm and write the previous chunk's outputs. Rows in shared memory are padded by 16
+// bytes, so that ldmatrix reads eight rows without bank conflicts.
 //
-// Inputs, output and constants: those of scan.c, but SKIP, BY_FEATURE and WARPS; T of 16 bits, KEY_DIM and VALUE_DIM
-// multiples of 16 up to 128, and all columns and widths of 8.
-// Groups: (1, HEADS, moves) of VALUE_DIM / 16 + 4 warps, with dynamic shared memory for 4 times 32 rows of keys and 2
-// times 32 of values.
+// Inputs, output and template arguments: those of scan.c, without SKIP, BY_FEATURE and WARPS; T of
+// 16 bits, KEY_DIM and VALUE_DIM multiples of 16 up to 128, all columns and widths multiples of 8.
+// Grid: (1, HEADS, sequences) CTAs of VALUE_DIM / 16 + 4 warps, with dynamic shared memory for 4 *
+// 32 rows of keys and 2 * 32 of values.
 #include "cuda-instructions.h"
 #include "moves.h"
 #include "scan.h"
@@ -26,33 +28,33 @@
   struct alignas(8) Two {
     float x[2];
   };
-  /** Of a token: its beta, the power of 2 that g is, exp(g), and exp(g_last - g). */
+  /** A token's beta, its g to base 2, exp(g), and exp(g_last - g). */
   struct alignas(16) Gate {
     float beta, power, passed, left;
   };
-  const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
-  // The scheduler puts prompts behind single tokens. They take longest, and so begin first.
-  const int* move = move_of(moves, moves[0] - 1 - group_z);
+  const int head = cta_y, key_head = head / (HEADS / KEY_HEADS);
+  // Prompt chunks come after decoding rows in a step. They take longest, so they are started first.
+  const int* move = move_of(moves, moves[0] - 1 - cta_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], chunks = (count + CHUNK - 1) / CHUNK;
   auto blocks_of = [&](int chunk) { return count - chunk * CHUNK > 16 ? 2 : 1; };
-  // What a chunk is made of, for two of them by turns.
+  // Double-buffered operands of a chunk.
   const unsigned memory = dynamic_shared_memory();
   auto keys_at = [&](int chunk) { return memory + chunk % 2 * CHUNK * KEY_BYTES; };
   auto queries_at = [&](int chunk) { return memory + (2 + chunk % 2) * CHUNK * KEY_BYTES; };
   auto values_at = [&](int chunk) { return memory + 4 * CHUNK * KEY_BYTES + chunk % 2 * CHUNK * VALUE_BYTES; };
   SHARED Gate gates[2][CHUNK];
-  // Blocks (0, 0), (1, 0) and (1, 1) of 16 tokens, as a lane has them as an operand: inverses on the diagonal and -A
-  // below it; and P.
+  // The 16x16 blocks (0, 0), (1, 0) and (1, 1) in the register layout of an MMA operand. solutions:
+  // the inverses of I + A on the diagonal, -A below it. scores: P.
   SHARED uint4 solutions[2][3][32], scores[2][3][32];
   SHARED Four triangles[2][16 * 5];
   SHARED float outputs[CHUNK * OUTPUT_STRIDE];
   const int high = lane / 4, low = lane % 4 * 2;
-  // Lanes point ldmatrix at its rows: at 16, then at their next 8 columns; or at 8, at their next 8 columns, and the
-  // same of the next 8 rows.
+  // Lane addresses for ldmatrix. by_rows: 16 rows, then their next 8 columns. by_columns: 8 rows,
+  // their next 8 columns, then both for the next 8 rows.
   const int by_rows = lane % 16, by_columns = lane / 16 * 8 + lane % 8;
 
   if (warp >= VALUE_WARPS) {
-    // Sixteen lanes have a row.
+    // Sixteen lanes share a row.
     const int own = warp - VALUE_WARPS, pack = lane % 16;
     const bool has_keys = pack < KEY_DIM / 8, has_values = pack < VALUE_DIM / 8;
     uint4 key_rows[4], query_rows[4];
@@ -76,7 +78,7 @@
           : HAS_BETAS    ? float(raw[token * RAW_WIDTH + BETAS + head])
                          : 0.0f;
     };
-    auto bring_row = [&](unsigned to, const uint4& row, float scale) {
+    auto stage_row = [&](unsigned to, const uint4& row, float scale) {
       const T* elements = reinterpret_cast<const T*>(&row);
       float each[8], squares = 0;
       #pragma unroll
@@ -87,7 +89,7 @@
       if (NORMED) {
         #pragma unroll
         for (int mask = 8; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
-        // Rows behind the last token are zero, and stay it.
+        // Rows past the last token are zero and must stay zero.
         const float factor = squares == 0 ? 0 : RSQRT(squares / KEY_DIM + numbers[NORM_EPS]) * scale;
         #pragma unroll
         for (int j = 0; j < 8; j++) each[j] *= factor;
@@ -96,12 +98,12 @@
       store_shared(to, uint4{pack_pair(each[0], each[1], x), pack_pair(each[2], each[3], x),
                              pack_pair(each[4], each[5], x), pack_pair(each[6], each[7], x)});
     };
-    auto bring = [&](int chunk) {
+    auto stage = [&](int chunk) {
       #pragma unroll
       for (int i = 0; i < 4; i++) {
         const unsigned row = row_of_pass(i) * KEY_BYTES + pack * 16;
-        bring_row(keys_at(chunk) + row, key_rows[i], numbers[KEY_SCALE]);
-        bring_row(queries_at(chunk) + row, query_rows[i], numbers[QUERY_SCALE]);
+        stage_row(keys_at(chunk) + row, key_rows[i], numbers[KEY_SCALE]);
+        stage_row(queries_at(chunk) + row, query_rows[i], numbers[QUERY_SCALE]);
       }
       if (own > 0) return;
       Gate gate = {};
@@ -110,7 +112,8 @@
         const float size =
             RAW ? step_size(step * numbers[STEP_FACTOR] + float(bias[head]), numbers) : 0.0f;
         power = RAW ? float(rate[head]) * size : logf(step);
-        // Next to nothing is left then; of a decay of 0 the logarithm has no difference from itself.
+        // exp(-80) is practically 0. A decay of 0 has the logarithm -infinity, whose differences
+        // are NaN.
         if (power < -80) power = -80;
         gate.beta = !RAW ? beta : HAS_BETAS ? numbers[BETA_FACTOR] / (1.0f + EXP(-beta)) : size;
       }
@@ -126,12 +129,12 @@
       gates[chunk % 2][lane] = gate;
     };
 
-    /** A block of A or P. */
+    /** Computes a 16x16 block of A (`is_key`) or P. */
     auto score = [&](int chunk, int row, int column, bool is_key) {
       const unsigned at = is_key ? keys_at(chunk) : queries_at(chunk);
       const unsigned rows = at + (row * 16 + by_rows) * KEY_BYTES + lane / 16 * 16;
       const unsigned columns = keys_at(chunk) + (column * 16 + by_columns) * KEY_BYTES + lane / 8 % 2 * 16;
-      // Two sums of each, so that half as many wait for each other.
+      // Two accumulators each, which halves the chain of dependent MMAs.
       float sum[2][2][4] = {};
       #pragma unroll
       for (int k = 0; k < STEPS_OF_KEYS; k++) {
@@ -142,29 +145,29 @@
         mma_m16n8k16(sum[k % 2][1], a[0], a[1], a[2], a[3], b[2], b[3], x);
       }
       const Gate* gate = gates[chunk % 2];
-      float made[2][4];
+      float block[2][4];
       #pragma unroll
       for (int e = 0; e < 8; e++) {
         const int i = row * 16 + high + e % 4 / 2 * 8, j = column * 16 + e / 4 * 8 + low + e % 2;
         const float factor = ex2_approx(gate[i].power - gate[j].power) * (is_key ? gate[i].beta : 1.0f);
         const float all = sum[0][e / 4][e % 4] + sum[1][e / 4][e % 4];
-        made[e / 4][e % 4] = j < i + !is_key ? all * factor : 0;
+        block[e / 4][e % 4] = j < i + !is_key ? all * factor : 0;
       }
       if (is_key && row == column) {
         #pragma unroll
         for (int e = 0; e < 4; e++) {
           const int i = high + e % 2 * 8, j = e / 2 * 8 + low;
           float* to = triangles[row][i * 5 + j / 4].x + j % 4;
-          *reinterpret_cast<Two*>(to) = {made[e / 2][e % 2 * 2], made[e / 2][e % 2 * 2 + 1]};
+          *reinterpret_cast<Two*>(to) = {block[e / 2][e % 2 * 2], block[e / 2][e % 2 * 2 + 1]};
         }
         return;
       }
       const float sign = is_key ? -1 : 1;
       (is_key ? solutions : scores)[chunk % 2][row + column][lane] = uint4{
-          pack_pair(sign * made[0][0], sign * made[0][1], x), pack_pair(sign * made[1][0], sign * made[1][1], x),
-          pack_pair(sign * made[0][2], sign * made[0][3], x), pack_pair(sign * made[1][2], sign * made[1][3], x)};
+          pack_pair(sign * block[0][0], sign * block[0][1], x), pack_pair(sign * block[1][0], sign * block[1][1], x),
+          pack_pair(sign * block[0][2], sign * block[0][3], x), pack_pair(sign * block[1][2], sign * block[1][3], x)};
     };
-    /** (I + A)^-1 of a block on the diagonal. A lane has a column of it. */
+    /** Inverts a diagonal block of I + A by forward substitution, one column per lane. */
     auto invert = [&](int chunk, int block) {
       __syncwarp();
       const int j = lane % 16;
@@ -194,7 +197,7 @@
         invert(chunk, own);
         return;
       }
-      // The one below the diagonal has both products, the other both blocks on it.
+      // Scorer 2 computes the block below the diagonal of A and of P, scorer 3 P's diagonal blocks.
       #pragma unroll 1
       for (int i = 0; i < 2; i++) {
         const int row = own == 2 ? 1 : i;
@@ -213,8 +216,8 @@
         gate_rows[i] = *reinterpret_cast<const uint4*>(columns + long(first + t) * RAW_WIDTH);
       }
     };
-    auto put = [&](int chunk) {
-      // Loaded each time: there are no registers to keep them in.
+    auto write_outputs = [&](int chunk) {
+      // Loaded for every chunk, because registers do not suffice to keep them.
       float weights[8];
       #pragma unroll
       for (int j = 0; j < 8; j++) weights[j] = NORM_OUTPUT && has_values ? float(weight[pack * 8 + j]) : 0.0f;
@@ -251,10 +254,10 @@
     for (int chunk = -1;; chunk++) {
       if (NORM_OUTPUT && chunk > 0) load_gates(chunk - 1);
       if (chunk + 1 < chunks) {
-        bring(chunk + 1);
+        stage(chunk + 1);
         load(chunk + 2);
       }
-      if (chunk > 0) put(chunk - 1);
+      if (chunk > 0) write_outputs(chunk - 1);
       if (chunk == chunks) break;
       BARRIER;
       if (chunk + 1 < chunks) score_all(chunk + 1);
@@ -264,7 +267,7 @@
   }
 
   const int from = move[MOVE_FROM];
-  // MLX takes inputs for constant; these rows are nobody else's before the next launch.
+  // MLX assumes that inputs are constant; no other warp touches these state rows in this launch.
   float* own_states = const_cast<float*>(pool) + (long(head) * VALUE_DIM + warp * 16 + high) * KEY_DIM + low;
   const long size = long(HEADS) * VALUE_DIM * KEY_DIM;
   auto state_at = [&](int slot, int i) {
@@ -278,7 +281,7 @@
     state[i / 2][i % 2 * 2] = two.x[0];
     state[i / 2][i % 2 * 2 + 1] = two.x[1];
   }
-  // A lane copies the values of a token.
+  // Each lane copies the values of one token.
   auto fetch = [&](int chunk) {
     const int t = chunk * CHUNK + lane;
     const T* values = x + long(first + (t < count ? t : 0)) * WIDTH + VALUES + head * VALUE_DIM + warp * 16;
@@ -289,7 +292,7 @@
   #pragma unroll 1
   for (int chunk = -1; chunk < chunks; chunk++) {
     if (chunk + 1 < chunks) fetch(chunk + 1);
-    // (values, tokens): first what keys and queries find in the state.
+    // (values, tokens): first the products of keys (found) and queries (sum) with the state.
     float found[4][4] = {}, sum[4][4] = {};
     if (chunk >= 0) {
       const unsigned columns = by_columns * KEY_BYTES + lane / 8 % 2 * 16;

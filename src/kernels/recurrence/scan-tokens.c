@@ -1,15 +1,18 @@
-// Passes a token of each of many sequences through their states; CUDA only. It computes what scan.c does with the delta
-// rule, a decay per head and the norm of its outputs, and takes as long as it takes to read the states and write them
-// back: a group goes from head to head, and what it needs for the next two is on its way to shared memory while it
-// has one in registers.
+// Decode step of the gated delta rule for many sequences, one token each; CUDA only. It computes
+// the same as scan.c with the delta rule, one decay per head and normed outputs. It is bound by the
+// memory bandwidth of reading and writing the states: a persistent CTA walks over (sequence, head)
+// items, with one item's state in registers while the next two are copied to shared memory by
+// cp.async.
 //
-// A row of the state has a value feature, and KEY_DIM key features that four lanes share, every fourth group of four.
-// In shared memory, rows with odd numbers have halves of 128 bytes in turned order: so the two that are read at once
-// are in banks of their own.
+// A state row is one value feature with its KEY_DIM key features, distributed over four lanes,
+// every fourth group of four. In shared memory odd rows have the two 64-byte halves of each 128
+// bytes swapped, so that the two rows that are read together use different banks.
 //
-// Inputs, output and constants: those of scan.c with RAW and NORM_OUTPUT, but SKIP, BY_FEATURE, ERASES and CHUNK; T of
-// 16 bits, all columns and widths multiples of 8, KEY_DIM of 32. WARPS: VALUE_DIM / 8; GROUPS.
-// Groups: (GROUPS, 1, 1), with dynamic shared memory for STAGES states and as many times the vectors of a token.
+// Inputs, output and template arguments: those of scan.c with RAW and NORM_OUTPUT, without SKIP,
+// BY_FEATURE, ERASES and CHUNK; T of 16 bits; all columns and widths multiples of 8, KEY_DIM of 32.
+// WARPS: VALUE_DIM / 8. STAGES of the ring buffer. GROUPS: CTAs.
+// Grid: (GROUPS, 1, 1) CTAs of WARPS warps, with dynamic shared memory for STAGES states and one
+// token's vectors for each.
 #include "cuda-instructions.h"
 #include "moves.h"
 #include "scan.h"
@@ -19,14 +22,14 @@
   struct alignas(8) FourOfT {
     T x[4];
   };
-  /** A head of a sequence. */
+  /** A work item: one head of one sequence. */
   struct Item {
     int head, token, from, to;
     float step, beta;
   };
   const int part = lane % LANES, row = warp * 8 + lane / LANES, items = moves[0] * HEADS;
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // MLX takes inputs for constant; this row is nobody else's before the next launch.
+  // MLX assumes that inputs are constant; no other CTA touches this item's state in this launch.
   Four* states = reinterpret_cast<Four*>(const_cast<float*>(pool));
   const unsigned memory = dynamic_shared_memory();
   auto state_at = [&](int stage) { return memory + stage * STATE_BYTES; };
@@ -42,15 +45,17 @@
     item.to = move[MOVE_TO];
     return item;
   };
-  /** Starts to bring what an item needs. One behind the last needs nothing. */
-  auto bring = [&](Item& item, bool is_there, int stage) {
-    if (is_there && item.from >= 0) {
+  /**
+   * Starts copying an item's state and vectors to shared memory; nothing for an item past the end.
+   */
+  auto fetch = [&](Item& item, bool is_inside, int stage) {
+    if (is_inside && item.from >= 0) {
       const Four* from = states + item.from * size + long(item.head) * VALUE_DIM * FOURS;
       #pragma unroll
       for (int i = thread_index; i < VALUE_DIM * FOURS; i += THREADS)
         cp_async(state_at(stage) + place(i / FOURS, i % FOURS), from + i, 16);
     }
-    if (is_there) {
+    if (is_inside) {
       const T* of_token = x + long(item.token) * WIDTH;
       const T* of_gates = raw + long(item.token) * RAW_WIDTH;
       const int key_head = item.head / (HEADS / KEY_HEADS);
@@ -67,18 +72,19 @@
     cp_async_commit();
   };
   SHARED float sums[VALUE_DIM];
-  const int begin = group_x;
-  Item item = item_of(begin), next = item_of(begin + GROUPS), after = item_of(begin + 2 * GROUPS);
-  bring(item, begin < items, 0);
-  bring(next, begin + GROUPS < items, 1);
+  const int begin = cta_x;
+  Item item = item_of(begin), next = item_of(begin + GROUPS), second = item_of(begin + 2 * GROUPS);
+  fetch(item, begin < items, 0);
+  fetch(next, begin + GROUPS < items, 1);
   #pragma unroll 1
   for (int index = begin, round = 0; index < items; index += GROUPS, round++) {
     const int stage = round % STAGES;
+    // All threads' copies of this item are visible, and the previous item's stage may be
+    // overwritten.
     cp_async_wait<1>();
-    // What all threads have brought is there, and what the item before was in may be written to.
     BARRIER;
-    bring(after, index + 2 * GROUPS < items, (round + 2) % STAGES);
-    const Item behind = item_of(index + 3 * GROUPS);
+    fetch(second, index + 2 * GROUPS < items, (round + 2) % STAGES);
+    const Item third = item_of(index + 3 * GROUPS);
     Four state[OWN];
     #pragma unroll
     for (int i = 0; i < OWN; i++) {
@@ -130,7 +136,7 @@
     #pragma unroll
     for (int i = 0; i < OWN; i++) to[i * LANES] = state[i];
     BARRIER;
-    // One warp norms the outputs. The others go on, to the next barrier.
+    // One warp norms and writes the outputs while the others continue to the next barrier.
     if (warp == round % WARPS) {
       const T* gates = static_cast<const T*>(shared_pointer(vectors_at(stage) + 2 * KEY_BYTES + VALUE_BYTES));
       float squares = 0;
@@ -143,7 +149,7 @@
       }
     }
     item = next;
-    next = after;
-    after = behind;
+    next = second;
+    second = third;
   }
   cp_async_wait<0>();

@@ -1,28 +1,34 @@
-// Passes the tokens of each sequence through its state, as recurrence.ts says. A row of the state has a value feature,
-// and KEY_DIM key features that four lanes share, in registers from the first token to the last. A warp has eight
-// rows; what all rows of a head read of a token is brought to shared memory, for some tokens at a time.
+// Linear recurrence (gated delta rule, Mamba 2, RWKV 7; see `Scan` in recurrence.ts): passes the
+// tokens of each sequence through its state, one by one. A state row is one value feature with its
+// KEY_DIM key features, distributed over four lanes, which keep it in registers from the first
+// token to the last. A warp has eight rows. Queries, keys and decays, which all rows of a head
+// share, are staged in shared memory, CHUNK tokens at a time.
 //
-// Inputs: x (tokens, WIDTH) with queries, keys and values at these columns; pool (slots, HEADS, VALUE_DIM, KEY_DIM),
-// which is written to; moves (packMoves); numbers, in the order below; skip (HEADS) with SKIP.
-// With RAW: raw (tokens, RAW_WIDTH) with steps and betas at these columns, rate (HEADS, or HEADS * KEY_DIM with
-// BY_FEATURE) and bias (HEADS); with NORM_OUTPUT there are gates too, and weight (VALUE_DIM). Without it: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE)
-// and betas (tokens, HEADS). What is not read may be any array.
+// Inputs: x (tokens, WIDTH), with queries, keys and values at the columns QUERIES, KEYS, VALUES;
+// pool (slots, HEADS, VALUE_DIM, KEY_DIM), written in place; moves (packMoves); numbers, indexed as
+// in scan.h; skip (HEADS) with SKIP. With RAW: raw (tokens, RAW_WIDTH), with step sizes and betas
+// at the columns STEPS and BETAS; rate (HEADS, or HEADS * KEY_DIM with BY_FEATURE); bias (HEADS);
+// with NORM_OUTPUT also gates at column GATES of raw, and weight (VALUE_DIM). Without RAW: decays
+// (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE) and betas (tokens, HEADS). Unused inputs may
+// be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
-// Constants: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE, SKIP,
-// BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS of a group, which has all rows of a
-// head with NORM_OUTPUT; CHUNK, the tokens in shared memory.
-// Groups: (VALUE_DIM / (8 WARPS), HEADS, moves).
+// Template arguments: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES,
+// NORMED, DELTA_RULE, SKIP, BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS,
+// BETAS, NORM_OUTPUT, GATES; WARPS per CTA, which must have all rows of a head with NORM_OUTPUT;
+// CHUNK.
+// Grid: (VALUE_DIM / (8 WARPS), HEADS, sequences) CTAs of WARPS warps.
 #include "moves.h"
 #include "scan.h"
   constexpr int LANES = 4, ROWS = 8 * WARPS, FOURS = KEY_DIM / 4, OWN = FOURS / LANES;
-  const int head = group_y, key_head = head / (HEADS / KEY_HEADS);
-  const int part = lane % LANES, row = warp * 8 + lane / LANES, value = group_x * ROWS + row;
+  const int head = cta_y, key_head = head / (HEADS / KEY_HEADS);
+  const int part = lane % LANES, row = warp * 8 + lane / LANES, value = cta_x * ROWS + row;
   const bool is_own = VALUE_DIM % ROWS == 0 || value < VALUE_DIM;
-  const DEVICE int* move = move_of(moves, group_z);
+  const DEVICE int* move = move_of(moves, cta_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // Every fourth group of four, so that lanes side by side read side by side. MLX takes inputs for constant; this row
-  // is nobody else's before the next launch.
+  // A lane has every fourth group of four features, so that its row's lanes access neighbouring
+  // addresses. MLX assumes that inputs are constant; no other thread touches this row in this
+  // launch.
   DEVICE Four* states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool));
   const int own_state = (head * VALUE_DIM + value) * FOURS + part;
   const bool has_state = is_own && from >= 0;
@@ -38,7 +44,8 @@
   for (int start = 0; start < count; start += CHUNK) {
     const int tokens = count - start < CHUNK ? count - start : CHUNK;
     BARRIER;
-    // A warp brings a query or a key at a time. Loops are not unrolled where that would take registers from the state.
+    // Each warp stages one query or key at a time. These loops are not unrolled, because the state
+    // needs the registers.
     #pragma unroll 1
     for (int i = warp; i < 2 * tokens; i += WARPS) {
       const bool is_key = i >= tokens;
@@ -69,7 +76,7 @@
     }
     #pragma unroll 1
     for (int i = thread_index; i < tokens * ROWS; i += 32 * WARPS) {
-      const int own = group_x * ROWS + i % ROWS, column = head * VALUE_DIM + own;
+      const int own = cta_x * ROWS + i % ROWS, column = head * VALUE_DIM + own;
       const long token = first + start + i / ROWS;
       values[i] = own < VALUE_DIM ? float(x[token * WIDTH + VALUES + column]) : 0.0f;
       if (NORM_OUTPUT && own < VALUE_DIM) gates[i] = T(raw[token * RAW_WIDTH + GATES + column]);
@@ -88,7 +95,7 @@
         if (!BY_FEATURE) head_decays[i] = float(decays[token * HEADS + head]);
       }
     }
-    // They follow from sizes that other threads have computed.
+    // The decays per feature depend on step sizes that other threads wrote to head_decays.
     if (RAW && BY_FEATURE) BARRIER;
     for (int i = thread_index; BY_FEATURE && i < tokens * KEY_DIM; i += 32 * WARPS) {
       const long token = first + start + i / KEY_DIM;
@@ -117,7 +124,8 @@
       const float decay = BY_FEATURE ? 1.0f : head_decays[t];
       const float added = (ERASES ? own : own - found * decay) * head_betas[t];
       float sum = 0;
-      // Before the value of this row is overwritten, and so that keys are loaded again: registers are too few for them.
+      // All lanes have read this row's value before it is overwritten. It also makes the compiler
+      // reload the keys, which do not fit in registers.
       WARP_BARRIER;
       for (int i = 0; i < OWN; i++) {
         const Four key = keys[at + i * LANES], query = queries[at + i * LANES];
@@ -151,5 +159,5 @@
       }
     }
   }
-  const int to = move_of(moves, group_z)[MOVE_TO];
+  const int to = move_of(moves, cta_z)[MOVE_TO];
   for (int i = 0; is_own && i < OWN; i++) states[to * size + own_state + i * LANES] = state[i];

@@ -1,14 +1,16 @@
-// What the scans of prompts and of single tokens have in common.
+// Shared by the scans of prompts and of single tokens.
 
-/** Loaded and stored at once. */
+/** Four floats, loaded and stored as one 16-byte access. */
 struct alignas(16) Four {
   float x[4];
 };
 
-/** Where in `numbers` each is. */
+/** Indices into `numbers`. */
 enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS, BETA_FACTOR };
 
-/** log(1 + e^step) within the limits; e^step may be too large for a float. */
+/**
+ * softplus(step) = log(1 + e^step), clamped to the limits; written so that e^step cannot overflow.
+ */
 FUNCTION float step_size(float step, const DEVICE float* numbers) {
   const float softplus = (step > 0 ? step : 0) + LOG1P(EXP(step > 0 ? -step : step));
   const float least = numbers[LEAST_STEP], most = numbers[MOST_STEP];

@@ -1,18 +1,19 @@
-// The best number of each part of a row. A thread loads packs of 16 bytes, where rows are made of them, two at once.
+// Argmax, first launch: the maximum of each of PARTS parts of a row. A thread loads packs of 16
+// bytes, if rows are a multiple of that, and AHEAD of them at once.
 //
 // Inputs: x (rows, COLUMNS).
-// Outputs: orders and places (rows, PARTS), as best.h has them.
-// Constants: T, COLUMNS, PARTS; THREADS of a group.
-// Groups: (PARTS, rows).
+// Outputs: orders and places (rows, PARTS): the maximum as an integer (best.h), and its column.
+// Template arguments: T, COLUMNS, PARTS; THREADS per CTA.
+// Grid: (PARTS, rows) CTAs of THREADS threads.
 #include "best.h"
   constexpr int AHEAD = 2, WARPS = THREADS / 32, PACK = COLUMNS * sizeof(T) % 16 == 0 ? 16 / sizeof(T) : 1;
   constexpr int PACKS = COLUMNS / PACK, EACH = (PACKS + PARTS - 1) / PARTS;
   struct alignas(PACK * sizeof(T)) Pack {
     T numbers[PACK];
   };
-  const int begin = group_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
-  const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(group_y) * PACKS;
-  // Behind the end it is the first one again.
+  const int begin = cta_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
+  const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(cta_y) * PACKS;
+  // Past the end the first pack is loaded again, which does not change the maximum.
   auto at_of = [&](int first, int i) { return first + i * THREADS < end ? first + i * THREADS : first; };
   Entry best = {0, 0xffffffffu};
   for (int first = begin + thread_index; first < end; first += THREADS * AHEAD) {
@@ -33,5 +34,5 @@
   if (warp > 0) return;
   best = best_of_lanes(entries[lane % WARPS]);
   if (lane > 0) return;
-  orders[group_y * PARTS + group_x] = best.order;
-  places[group_y * PARTS + group_x] = best.place;
+  orders[cta_y * PARTS + cta_x] = best.order;
+  places[cta_y * PARTS + cta_x] = best.place;

@@ -1,12 +1,12 @@
-// The best number of each row, of the best ones of its parts.
+// Argmax, second launch: the maximum of each row from those of its parts.
 //
-// Inputs: orders and places (rows, PARTS), as best-parts.c makes them.
-// Outputs: indices (rows), highest (rows) float32: NaN where a number is NaN.
-// Constants: PARTS, as many as a warp has lanes.
-// Groups: (rows), of a warp.
+// Inputs: orders and places (rows, PARTS), written by best-parts.c.
+// Outputs: indices (rows); highest (rows) float32, NaN if any number of the row is NaN.
+// Template arguments: PARTS, which is the warp size.
+// Grid: (rows) CTAs of one warp.
 #include "best.h"
-  const int part = group_x * PARTS + lane;
+  const int part = cta_x * PARTS + lane;
   const Entry own = {orders[part], places[part]}, best = best_of_lanes(own);
   if (lane > 0) return;
-  indices[group_x] = best.place;
-  highest[group_x] = number_of(best.order);
+  indices[cta_x] = best.place;
+  highest[cta_x] = number_of(best.order);

@@ -1,4 +1,5 @@
-// Numbers in an order that holds for integers, so that no compiler's fast arithmetic changes it: NaN above all.
+// Maps floats to integers of the same order, NaN above all, so that comparisons are exact under
+// fast-math compilers.
 
 union Bits {
   float number;
@@ -19,17 +20,17 @@ FUNCTION float number_of(unsigned order) {
   return bits.number;
 }
 
-/** A number's order and its place. */
+/** A number as an ordered integer, and its column. */
 struct Entry {
   unsigned order, place;
 };
 
-/** Of equal ones the first is better. */
+/** Ties go to the lower column. */
 FUNCTION bool is_better(Entry x, Entry than) {
   return x.order > than.order || (x.order == than.order && x.place < than.place);
 }
 
-/** The best that a lane of the warp has, for all of them. */
+/** The warp's best entry, returned to every lane. */
 FUNCTION Entry best_of_lanes(Entry best) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const Entry other = {SHUFFLE_XOR(best.order, mask), SHUFFLE_XOR(best.place, mask)};

@@ -1,21 +1,22 @@
-// silu(gate) * up of rows whose first half is the gate; CUDA only. A thread has 8 neighbours.
+// SwiGLU: silu(gate) * up, of rows whose first half is the gate; CUDA only. A thread has 8 adjacent
+// columns.
 //
 // Input: halves (rows, 2 N) of T.
 // Output: gated (rows, N).
-// Constants: T of 16 bits, N, THREADS of a group.
-// Groups: N / 8 / THREADS, rounded up, for each row.
+// Template arguments: T of 16 bits, N, THREADS per CTA.
+// Grid: rows * ceil(N / 8 / THREADS) CTAs of THREADS threads.
 #include "cuda-instructions.h"
   constexpr int PACKS = N / 8;
-  constexpr int GROUPS = (PACKS + THREADS - 1) / THREADS;
-  const long row = group_x / GROUPS;
-  const int pack = group_x % GROUPS * THREADS + thread_index;
+  constexpr int ROW_CTAS = (PACKS + THREADS - 1) / THREADS;
+  const long row = cta_x / ROW_CTAS;
+  const int pack = cta_x % ROW_CTAS * THREADS + thread_index;
   if (pack >= PACKS) return;
   const uint4* from = reinterpret_cast<const uint4*>(halves) + row * 2 * PACKS + pack;
   const uint4 both[2] = {from[0], from[PACKS]};
   const T* gate = reinterpret_cast<const T*>(&both[0]);
   const T* up = reinterpret_cast<const T*>(&both[1]);
-  uint4 made;
-  unsigned* pairs = &made.x;
+  uint4 result;
+  unsigned* pairs = &result.x;
   #pragma unroll
   for (int i = 0; i < 4; i++) {
     float two[2];
@@ -25,4 +26,4 @@
     }
     pairs[i] = pack_pair(two[0], two[1], halves);
   }
-  reinterpret_cast<uint4*>(gated)[row * PACKS + pack] = made;
+  reinterpret_cast<uint4*>(gated)[row * PACKS + pack] = result;

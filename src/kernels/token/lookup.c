@@ -1,11 +1,13 @@
-// The rows of a matrix that tokens have; CUDA only. A thread copies packs of 16 bytes, one of each of its group's rows at once.
+// Embedding lookup: copies the matrix rows of tokens; CUDA only. A thread copies packs of 16 bytes,
+// one of each of its CTA's EACH rows at a time.
 //
-// Inputs: matrix (ROWS, DIMS) of T, tokens (count) uint32, which have the last row where there is none for them.
+// Inputs: matrix (ROWS, DIMS) of T; tokens (count) uint32; ids beyond the matrix get its last row.
 // Output: found (count, DIMS).
-// Constants: T, ROWS, DIMS: a row is whole packs; EACH tokens of a group, THREADS of it.
-// Groups: count / EACH.
+// Template arguments: T, ROWS, DIMS, such that a row is a whole number of packs; EACH tokens per
+// CTA; THREADS per CTA.
+// Grid: count / EACH CTAs of THREADS threads.
   constexpr int PACKS = DIMS * sizeof(T) / sizeof(uint4);
-  const long first = long(group_x) * EACH;
+  const long first = long(cta_x) * EACH;
   const uint4* from = reinterpret_cast<const uint4*>(matrix);
   uint4* to = reinterpret_cast<uint4*>(found) + first * PACKS;
   AWAIT_INPUTS;

@@ -1,19 +1,20 @@
-// Chooses the experts of each token and their shares, as routing.ts says. A warp has a token; a lane has every 32nd
-// expert. With DIMS the scores are made here too, for few tokens: all warps of a group multiply its token with the
-// rows of the router's matrix, two at a time.
+// MoE routing: chooses each token's experts and their weights (`Routing` in routing.ts). One warp
+// per token; a lane has every 32nd expert. With DIMS the router's scores are computed here too,
+// which pays for few tokens: all warps of the CTA multiply the token by the router matrix, two rows
+// at a time.
 //
-// Inputs: raw (tokens, WIDTH), the scores of EXPERTS experts, and with GATED behind them that of the shared ones
-// gate; or with DIMS the tokens (tokens, DIMS); matrix (WIDTH, DIMS), any array without DIMS; numbers: the scale at 0,
-// and from 8 on the corrections (EXPERTS), with CORRECTED.
-// Outputs: chosen (tokens, EACH + ALWAYS), and shares of the same shape.
-// Constants: T, WIDTH, DIMS (0: the scores are given), EXPERTS, EACH, ALWAYS, GATED, SOFTMAX, CORRECTED, NORMALIZED;
-// GROUPS of experts of which KEPT are considered, by the sum of their BEST best; with LEAVES_OUT no other is chosen;
-// WARPS.
-// Groups: one a token.
+// Inputs: raw (tokens, WIDTH): the logits of EXPERTS experts, and with GATED one for the shared
+// experts' gate; or, with DIMS, the tokens (tokens, DIMS). matrix (WIDTH, DIMS): the router's, any
+// array without DIMS. numbers: the scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED.
+// Outputs: chosen (tokens, EACH + ALWAYS), and shares, their weights, of the same shape.
+// Template arguments: T, WIDTH, DIMS (0: logits are given), EXPERTS, EACH chosen per token, ALWAYS
+// (shared experts), GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which the KEPT
+// with the highest sum of their BEST top scores are eligible, with LEAVES_OUT strictly; WARPS.
+// Grid: tokens CTAs of WARPS warps.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;
   SHARED float made[DIMS > 0 ? WIDTH : 1];
-  const DEVICE T* from = raw + long(group_x) * (DIMS > 0 ? DIMS : WIDTH);
+  const DEVICE T* from = raw + long(cta_x) * (DIMS > 0 ? DIMS : WIDTH);
   if (DIMS > 0) {
     struct alignas(16) Pack {
       T x[16 / sizeof(T)];
@@ -70,7 +71,8 @@
     const int expert = i * 32 + lane;
     ranks[i] = expert >= EXPERTS ? LOWEST : CORRECTED ? scores[i] + numbers[8 + expert] : scores[i];
   }
-  // The best expert of a lane's that is left, then of all lanes'; where all are NaN it is one that exists.
+  // Removes the best remaining expert: first within each lane, then across lanes. `fallback` is
+  // chosen if all scores are NaN, so that the index is always valid.
   float value;
   int index;
 #define FIND_BEST(first, last, fallback) \
@@ -136,6 +138,6 @@
     own_share = GATED ? 1.0f / (1.0f + EXP(-score_at(GATED ? EXPERTS : 0))) : 1.0f;
   }
   if (lane < ALL) {
-    chosen[long(group_x) * ALL + lane] = own_expert;
-    shares[long(group_x) * ALL + lane] = own_share;
+    chosen[long(cta_x) * ALL + lane] = own_expert;
+    shares[long(cta_x) * ALL + lane] = own_share;
   }

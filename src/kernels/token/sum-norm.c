@@ -1,24 +1,25 @@
-// Adds what was made to a residual, what a token's experts have made by their shares, and makes the RMS norm of the
-// sum, rounded to T as it is kept; where ALONE is defined there is nothing to add. A group has a row; a thread has packs of
-// WIDE features.
+// Residual add and RMSNorm in one launch: adds an output (or a token's expert outputs, weighted) to
+// the residual and computes the RMSNorm of the sum, which is rounded to T first. If ALONE is
+// defined there is no add, only the norm. One CTA per row; a thread has packs of WIDE features.
 //
-// Inputs: made (rows, EACH, DIMS), shares (rows, EACH), any array without SHARES; residual (rows, DIMS), weight (DIMS),
-// numbers: the norm's epsilon at 0. With ALONE only the last three.
-// Outputs: sums (rows, DIMS), and normed of the same shape. With ALONE only that.
-// Constants: T of 16 bits, DIMS; EACH, SHARES, but with ALONE; WIDE, THREADS of a group.
-// Groups: one a row.
+// Inputs: made (rows, EACH, DIMS), the outputs to add; shares (rows, EACH), routing weights, any
+// array without SHARES; residual (rows, DIMS); weight (DIMS); numbers: the norm's epsilon at 0.
+// With ALONE only the last three.
+// Outputs: sums (rows, DIMS) and normed (rows, DIMS). With ALONE only normed.
+// Template arguments: T of 16 bits, DIMS; EACH and SHARES unless ALONE; WIDE, THREADS per CTA.
+// Grid: rows CTAs of THREADS threads.
   struct alignas(WIDE * sizeof(T)) Pack {
     T x[WIDE];
   };
   constexpr int PACKS = DIMS / WIDE, OWN = (PACKS + THREADS - 1) / THREADS, WARPS = THREADS / 32;
   const float epsilon = numbers[0];
   AWAIT_INPUTS;
-  const long row = group_x;
+  const long row = cta_x;
   const DEVICE Pack* before = reinterpret_cast<const DEVICE Pack*>(residual) + row * PACKS;
   const DEVICE Pack* factors = reinterpret_cast<const DEVICE Pack*>(weight);
   DEVICE Pack* to = reinterpret_cast<DEVICE Pack*>(normed) + row * PACKS;
 #ifdef ALONE
-  // A single row may be a part of a longer one, and begin anywhere.
+  // A single row may be a slice of a longer one, at any alignment.
   const bool is_aligned = reinterpret_cast<unsigned long>(residual) % sizeof(Pack) == 0;
 #else
   const DEVICE Pack* from = reinterpret_cast<const DEVICE Pack*>(made) + row * EACH * PACKS;

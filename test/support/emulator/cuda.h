@@ -101,7 +101,7 @@ inline unsigned dynamic_shared_memory() {
 }
 void* shared_pointer(unsigned at);
 uint4 load_constant(const void* from);
-uint4 load_made(const void* from);
+uint4 load_global(const void* from);
 uint4 load_shared(unsigned at);
 uint16_t load_shared_bits(unsigned at);
 template <typename T>
@@ -145,7 +145,7 @@ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier);
 /** A warp writes down a matrix (rows, columns) of 16 bits, of which boxes of 64 columns and `box` rows are copied. */
 void make_tensor_map(void* map, unsigned shared, const void* matrix, int rows, int columns, int box, int lane);
 void tensor_copy(unsigned to, const void* map, int column, int row, unsigned barrier);
-void tensor_copy_to(unsigned groups, unsigned to, const void* map, int column, int row, unsigned barrier);
+void tensor_copy_to(unsigned ctas, unsigned to, const void* map, int column, int row, unsigned barrier);
 void acquire_tensor_map(const void* map);
 void tensor_store(const void* map, int column, int row, unsigned from);
 void wait_stores(int pending);
@@ -163,9 +163,9 @@ void load_shared_of(int index, float (&four)[4], unsigned at);
 
 void fence_proxy_async();
 template <int REGISTERS>
-inline void give_registers() {}
+inline void setmaxnreg_dec() {}
 template <int REGISTERS>
-inline void take_registers() {}
+inline void setmaxnreg_inc() {}
 void wgmma_fence();
 void wgmma_commit();
 /** sum (64, 2 * SUMS) = a (64, 16) b (2 * SUMS, 16), spread over a warpgroup, or added to it. */

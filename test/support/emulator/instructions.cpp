@@ -178,7 +178,7 @@ uint4 load_constant(const void* from) {
   return loaded;
 }
 
-uint4 load_made(const void* from) {
+uint4 load_global(const void* from) {
   return load_constant(from);
 }
 
