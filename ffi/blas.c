@@ -1,7 +1,7 @@
-// libmlx calls the reference BLAS that its wheel for Linux carries. These definitions stand in libmlxc,
-// which the loader searches first, and pass the same calls on to OpenBLAS. Products of few rows are
-// computed here (cpu/product.cpp), and OpenBLAS works with the threads of our pool. With PLAIN the calls
-// are passed on and nothing else: that is what mlx-lm is measured with.
+// Redirects libmlx's BLAS calls from the reference BLAS in its Linux wheel to OpenBLAS: libmlxc,
+// which the loader searches first, defines the same symbols. Products of few rows are computed by
+// our own kernels (cpu/product.cpp), and OpenBLAS runs on our thread pool. With PLAIN the calls are
+// forwarded unchanged; benchmarks of mlx-lm use that.
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-// How functions of mlx-c's kind report what is thrown in them.
+// Error reporting in mlx-c's convention: an exception becomes the return value 1 and MLX's last
+// error.
 #pragma once
 
 #include <exception>
@@ -12,7 +13,7 @@ inline void require(bool holds, const char* fault) {
   if (!holds) throw std::runtime_error(fault);
 }
 
-/** 0, or 1 and the error is MLX's last. */
+/** Runs `call`. Returns 0, or 1 after storing the exception as MLX's last error. */
 template <class F>
 int attempt(const F& call) {
   try {

@@ -1,4 +1,5 @@
-// What mlx-c, made for an older MLX, expects of its headers; its sources are compiled with this before them.
+// Compatibility with the newer MLX: mlx-c was written for an older one, and its sources are
+// compiled with this header included first.
 #pragma once
 
 #ifdef __cplusplus
@@ -9,7 +10,7 @@
 
 namespace mlx::core {
 
-// Since MLX 0.32.4 a scale of all weights comes before `sorted_indices`.
+// MLX 0.32.4 inserted a global weight scale before `sorted_indices`.
 inline array gather_qmm(
     const array& x, const array& w, const array& scales, const std::optional<array>& biases,
     std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,

@@ -1,4 +1,4 @@
-// The operations that compute some arrays, in the order in which they can be done.
+// The unevaluated operations of some arrays, in topological order.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,10 @@ namespace mlx_serve {
 namespace mx = mlx::core;
 using Arrays = std::vector<mx::array>;
 
-/** What a step does, in order, and what it takes that is there already. */
+/**
+ * `computed`: the arrays to compute, inputs before users. `taken`: evaluated inputs (weights, KV
+ * pools).
+ */
 struct Tape {
   Arrays computed, taken;
 };

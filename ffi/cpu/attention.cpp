@@ -1,4 +1,4 @@
-// Attention over blocks.
+// Paged attention as MLX operations.
 #include "ops.h"
 
 #include "places.h"
@@ -12,7 +12,7 @@ struct Options {
   bool chunked, capped, sinks;
 };
 
-/** The sizes that follow from the shapes, which are checked first. */
+/** Checks the shapes and derives the sizes from them. */
 struct Sizes {
   int heads, kv_heads, dim;
 

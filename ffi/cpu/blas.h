@@ -1,4 +1,4 @@
-// BLAS, where libmlxc is linked with one.
+// OpenBLAS' matrix product, if libmlxc is linked with it.
 #pragma once
 
 #include "kernels.h"
@@ -10,7 +10,7 @@ extern "C" void cblas_sgemm(
 
 namespace mlx_serve {
 
-/** All columns of a product, on the threads of the pool. */
+/** Computes all columns of a product, on the thread pool. */
 inline void blas_product(const Product& p, int columns) {
   enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
   cblas_sgemm(

@@ -33,7 +33,7 @@ extern const Kernels table;
 namespace {
 
 #if defined(__x86_64__)
-/** Linux keeps the registers of AMX only for processes that ask for it. */
+/** Whether AMX can be used: Linux saves its tile registers only for processes that request them. */
 bool may_use_amx() {
   constexpr int REQUEST = 0x1023, TILES = 18;
   return CPU_FEATURE_ACTIVE(AVX512_VBMI) && CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_INT8) &&
@@ -41,12 +41,16 @@ bool may_use_amx() {
 }
 #endif
 
-/** `MLX_SERVE_KERNELS` names one of less, for tests. */
+/**
+ * The best variant that this processor supports; `MLX_SERVE_KERNELS` selects a lesser one, for
+ * tests.
+ */
 const Kernels& choose() {
 #if defined(__x86_64__)
   const char* named = std::getenv("MLX_SERVE_KERNELS");
   const auto wants = [&](const char* name) { return !named || std::strcmp(named, name) == 0; };
-  // glibc's answer and not the compiler's, which asks for a library that zig does not have.
+  // glibc's CPU_FEATURE_ACTIVE, because __builtin_cpu_supports needs a runtime library that zig
+  // lacks.
   const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
       CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
   const bool has_vnni = has512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);

@@ -1,4 +1,4 @@
-// How the columns of a product are divided among the pool's threads.
+// Divides the columns of a product among the threads of the pool.
 #pragma once
 
 #include <algorithm>
@@ -8,25 +8,28 @@
 
 namespace mlx_serve {
 
-/** Products below this many multiplications are not worth another thread. */
+/** Products with fewer multiplications run on the calling thread. */
 constexpr long SMALL = 1 << 16;
 
-/** With so few rows a product waits for its weights, which are read fastest in pieces of at least so many. */
+/**
+ * Up to READING_ROWS rows a product is memory-bound; weights are read fastest in pieces of at least
+ * READ.
+ */
 constexpr int READING_ROWS = 2;
 constexpr long READ = 1 << 18;
 
-/** How many pieces of a product are a thread's. */
+/** Maximum pieces per thread. */
 inline int pieces_each(int columns, int rows, int depth, int threads) {
   if (rows > READING_ROWS) return 4;
   return static_cast<long>(columns) * depth < 2 * READ * threads ? 1 : 2;
 }
 
-/** A piece is a whole number of so many columns: vectors and tiles of kernels take as many. */
+/** Pieces are multiples of this many columns, the width of the kernels' vectors and tiles. */
 constexpr int COLUMN_STEP = 16;
 
 /**
- * How many columns are a piece, so that no thread has more of them than need be. Of equals the smallest: where a thread is
- * late the others take more of them.
+ * Columns per piece, such that the busiest thread has as few columns as possible. Among equals the
+ * smallest pieces, so that other threads can take over more from one that is late.
  */
 inline int piece_of(int columns, int rows, int depth, int threads) {
   const int steps = (columns + COLUMN_STEP - 1) / COLUMN_STEP;
@@ -43,7 +46,10 @@ inline int piece_of(int columns, int rows, int depth, int threads) {
   return piece * COLUMN_STEP;
 }
 
-/** Calls for all columns of a product, some at a time. */
+/**
+ * Calls `some(from, to)` for pieces of a product's columns, on the pool unless the product is
+ * small.
+ */
 template <class Some>
 void each_columns(int columns, int rows, int depth, const Some& some) {
   const bool is_small = static_cast<long>(rows) * columns * depth < SMALL;

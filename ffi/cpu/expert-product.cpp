@@ -1,5 +1,5 @@
-// Products of rows with the matrices of their experts. Rows are sorted by expert, so that each matrix is read once
-// for all rows that need it.
+// Products of rows with their experts' matrices (MoE). Rows are sorted by expert, so that each
+// matrix is read once for all of its rows.
 #include "ops.h"
 
 #include "blas.h"
@@ -9,22 +9,22 @@
 namespace mlx_serve {
 namespace {
 
-/** The rows of one expert: `count` of them from `first` on, in the order of experts. */
+/** The rows of one expert: `count` rows starting at `first` in the sorted order. */
 struct Share {
   int expert, first, count;
 };
 
-/** Products of sorted rows with a matrix for each expert, (columns, depth). */
+/** Products of sorted rows with one matrix (columns, depth) per expert. */
 struct ExpertProducts {
   int experts, columns, depth;
-  const float* w; // null where they are quantized
+  const float* w; // null if quantized
   QuantizedShape shape;
-  QuantizedProduct matrix; // the first expert's, without rows
-  const float* x; // (rows, depth), those of an expert arranged where it is quantized
+  QuantizedProduct matrix; // expert 0's, without rows
+  const float* x; // (rows, depth), arranged per expert if quantized
   float beta;
   float* out; // (rows, columns)
 
-  /** Some of a share's rows, those that are arranged together. */
+  /** Copies or arranges up to ARRANGED_ROWS rows of a share, starting at `first`. */
   void put(const float* const* rows, Share share, int first, float* to) const {
     to += offset(share);
     if (!w) return kernels().arrange(rows, first, quantized(share), to);
@@ -33,24 +33,24 @@ struct ExpertProducts {
     }
   }
 
-  /** How many floats the rows take. */
+  /** Floats per `rows` rows of x. */
   size_t size(int rows) const {
     return w ? static_cast<size_t>(rows) * depth : arranged_size(rows, depth);
   }
 
-  /** Whether so many rows are faster by BLAS. */
+  /** Whether BLAS is faster for this many rows. */
   bool are_many(int rows) const {
     return rows > MANY_ROWS && (w || !shape.in_panels);
   }
 
-  /** Some columns for few rows. */
+  /** Computes columns from..to of a share with few rows. */
   void multiply_some(Share share, int from, int to) const {
     if (w) kernels().product(plain(share), from, to);
     else kernels().quantized_product(quantized(share), from, to);
   }
 
 #ifdef WITH_BLAS
-  /** All columns for many rows. */
+  /** Computes all columns of a share with many rows, by BLAS. */
   void multiply_all(Share share) const {
     if (w) blas_product(plain(share), columns);
     else multiply(quantized(share), columns);
@@ -94,8 +94,8 @@ struct ExpertProducts {
 };
 
 /**
- * Each share's columns are cut so that no piece is more than a fraction of a thread's part: one expert with all rows
- * keeps all threads busy, and so do many experts with one row each.
+ * Splits each share's columns into pieces that are small against a thread's part of the work: one
+ * expert with all rows keeps all threads busy, and so do many experts with one row each.
  */
 void multiply_few(const ExpertProducts& products, const std::vector<Share>& shares) {
   const int columns = products.columns;
@@ -141,7 +141,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
 struct Sorted {
   std::vector<int> rows;
   std::vector<Share> shares;
-  std::vector<std::pair<int, int>> blocks; // A share, and the first of its rows that are arranged together.
+  std::vector<std::pair<int, int>> blocks; // index of a share, first of up to ARRANGED_ROWS of its rows
 
   Sorted(const std::vector<int>& chosen, int experts) : rows(chosen.size()) {
     std::vector<int> next(experts);
@@ -160,7 +160,10 @@ struct Sorted {
   }
 };
 
-/** Row i of the result is that of `chosen[i]`; of x there is a row for every so many of them. */
+/**
+ * Output row i is computed with expert `chosen[i]`; each row of x serves chosen.size() / x.count()
+ * output rows.
+ */
 void multiply_experts(
     ExpertProducts products,
     const Rows& x,
@@ -239,7 +242,7 @@ mx::array expert_product(
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);
-    // Where each row has one expert they are a column of the scores' order.
+    // With one expert per row the indices may be a strided column of the sorted scores.
     const auto* indices = in[1].data<uint32_t>();
     const long stride = count > 1 ? in[1].strides(0) : 1;
     return [=] {

@@ -1,6 +1,6 @@
-// The kernels of kernels.h, compiled once for each kind of processor: as namespace VARIANT, with the processor's
-// flags. Nothing of the standard library is used here: the linker keeps one copy of an inline function, and that
-// might be one compiled for another processor.
+// The kernels of kernels.h, compiled once per instruction set as namespace VARIANT. Uses nothing of
+// the standard library: the linker keeps one copy of each inline function, and that copy might use
+// instructions that this processor does not have.
 #include "kernels.h"
 
 #include "kernels/attention.h"

@@ -1,21 +1,22 @@
-// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once for each kind of processor, and
-// `kernels()` is the best of them that this one runs. Nothing here knows of threads or of MLX.
+// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once per instruction set,
+// and `kernels()` is the best variant that this processor supports. Nothing here knows of threads
+// or MLX.
 #pragma once
 
 namespace mlx_serve {
 
 constexpr int BLOCK_TOKENS = 32;
 
-/** The fewest weights that share a scale. */
+/** The smallest quantization group: weights that share a scale. */
 constexpr int GROUP = 32;
 
-/** So many rows of a quantized product are arranged together. */
+/** Rows of a quantized product that `arrange` converts together. */
 constexpr int ARRANGED_ROWS = 16;
 
-/** Products of more rows than this are faster by BLAS, which packs the weights first; but for those with panels. */
+/** With more rows BLAS is faster, because it packs the weights first; panels excepted. */
 constexpr int MANY_ROWS = 128;
 
-/** What a layer does to queries and keys, and to their scores. */
+/** An attention layer's parameters. */
 struct Layer {
   int heads, kv_heads, dim;
   float scale, eps, cap, magnitude; // cap: 0 for none
@@ -27,32 +28,34 @@ struct Layer {
   const float* sinks; // (heads), null for none
   int window; // 0 for none
   bool chunked; // the window begins at a multiple of its size
-  bool shares_kv; // keys and values are another layer's: there are only queries
+  bool shares_kv; // an earlier layer wrote keys and values: rows have only queries
 };
 
 /**
- * Blocks of keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS, dim).
- * In a block of keys the tokens are the last axis, so that the scores of several are computed at once.
+ * KV pools: keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS,
+ * dim). Tokens are the last axis of keys, so that vector instructions compute the scores of several
+ * tokens at once.
  */
 struct Pools {
   float* keys;
   float* values;
 };
 
-/** Consecutive tokens of a sequence, from `position` on. */
+/** Consecutive tokens of a sequence, starting at `position`, and its block table. */
 struct Span {
   int count, position;
   const int* table;
 };
 
 /**
- * Attention whose heads share one vector a token: all of it is the key, its first `latent` features are the value.
- * The `rotary` features behind them are rotated in pairs of neighbours.
+ * Latent attention (MLA): all heads share one vector per token. The whole vector is the key, its
+ * first `latent` features are the value. RoPE rotates the `rotary` features after them in adjacent
+ * pairs.
  */
 struct LatentLayer {
   int heads, latent, rotary;
   float scale, magnitude;
-  const float* wavelengths; // (rotary / 2), null where nothing is rotated
+  const float* wavelengths; // (rotary / 2), null without RoPE
 };
 
 struct Product {
@@ -66,24 +69,25 @@ struct Product {
   long out_stride;
 };
 
-/** So many columns are a panel. */
+/** Columns per panel, see QuantizedProduct. */
 constexpr int PANEL_COLUMNS = 16;
 
-/** What scales and biases are. */
+/** The type of quantization scales and biases. */
 enum class Numbers { float32, float16, bfloat16 };
 
 /**
- * A product with a quantized matrix: weights are scale * q + bias, q has 4 or 8 bits, the lowest first. Without biases it
- * is mxfp4: q is a float of 4 bits, and a scale is the 8 bits of an exponent. In panels a word of 32 bits, a scale or a bias
- * of a column is next to those of the panel's other columns: (columns / PANEL_COLUMNS, depth * bits / 32, PANEL_COLUMNS).
+ * A product with a quantized matrix: weights are scale * q + bias, where q has 4 or 8 bits, lowest
+ * bits first. Without biases the format is mxfp4: q is a 4-bit float, and a scale is an 8-bit
+ * exponent. In panels PANEL_COLUMNS columns are interleaved by 32-bit words, scales and biases:
+ * (columns / PANEL_COLUMNS, depth * bits / 32, PANEL_COLUMNS).
  */
 struct QuantizedProduct {
   int rows, depth, bits, group;
-  const float* x; // as `arrange` leaves it
+  const float* x; // in the layout that `arrange` writes
   const unsigned char* w; // (columns, depth * bits / 8)
   const void* scales; // (columns, depth / group)
   const void* biases;
-  Numbers numbers; // float32 but in panels
+  Numbers numbers; // always float32 unless in panels
   bool in_panels;
   float beta;
   float* out; // (rows, columns): x w' + beta out
@@ -92,7 +96,7 @@ struct QuantizedProduct {
 
 enum class Gate { silu, gelu };
 
-/** Each channel by itself, over its last `taps` inputs. */
+/** A causal depthwise convolution over the last `taps` inputs of each channel. */
 struct Convolution {
   int channels, taps;
   const float* weight; // (taps, channels), the oldest input first
@@ -100,25 +104,29 @@ struct Convolution {
   bool silu;
 };
 
-/** Consecutive tokens of a sequence, and its last inputs before and after them: (taps - 1, channels). */
+/**
+ * Consecutive tokens of a sequence, and its kept inputs before and after them: (taps - 1,
+ * channels).
+ */
 struct ConvolutionRow {
   int count;
   const float* x; // (count, channels), rows `x_stride` apart
   long x_stride;
-  const float* before; // null where the sequence begins
-  float* after; // may be `before`
+  const float* before; // null at the beginning of the sequence
+  float* after; // may equal `before`
   float* out; // (count, channels)
 };
 
 /**
- * A state (value_dim, key_dim) that each token changes: state = decay * state + beta * (value - found) x key, where
- * found = state * key with the delta rule (`corrects`) and 0 without. Its output is state * query.
+ * A linear recurrence. Each token updates the state (value_dim, key_dim): state = decay * state +
+ * beta * (value - found) x key, where found = state * key with the delta rule (`corrects`),
+ * otherwise 0. The token's output is state * query.
  */
 struct Scan {
   int key_dim;
   bool corrects;
-  bool by_feature; // a decay for each feature of the keys
-  bool erases; // what is found with `finds` is taken away along `puts`
+  bool by_feature; // one decay per key feature instead of per head
+  bool erases; // RWKV 7: subtracts (state * finds) x puts from the state
 };
 
 /** Consecutive tokens of a sequence in one head. */
@@ -128,7 +136,7 @@ struct ScanRow {
   long query_stride;
   const float* keys;
   long key_stride;
-  const float* finds; // as far apart as values
+  const float* finds; // finds and puts: rows `value_stride` apart
   const float* puts;
   const float* values;
   long value_stride;
@@ -136,58 +144,76 @@ struct ScanRow {
   long decay_stride;
   const float* betas;
   long beta_stride;
-  const float* before; // null where the sequence begins
-  float* after; // may be `before`
+  const float* before; // null at the beginning of the sequence
+  float* after; // may equal `before`
   float* out;
   long out_stride;
 };
 
 struct Kernels {
-  /** Some columns of a product of few rows. */
+  /** Computes columns from..to of a product of few rows. */
   void (*product)(const Product&, int from, int to);
   /**
-   * Some of so many rows as quantized weights are fastest to multiply with, `arranged` numbers for each GROUP of a row: the
-   * ARRANGED_ROWS from a multiple of them on, or as many as there are.
+   * Converts rows of x to the layout that quantized_product reads fastest: up to ARRANGED_ROWS
+   * rows, starting at `first`, a multiple of that. The member `arranged` is the number of floats
+   * per GROUP numbers of a row.
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
-  /** Some columns of a product. */
+  /** Computes columns from..to of a product with a quantized matrix. */
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
-  /** Whether it takes matrices in panels: they are multiplied faster than others. */
+  /** Whether quantized_product supports panels, which are faster. */
   bool takes_panels;
-  /** Some columns' weights in the order of `arrange`, of a matrix that is not in panels: (to - from, depth) */
+  /** Dequantizes columns from..to, in the order of `arrange`; not for panels: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
-  /** Norms and rotates one token's heads, and writes its key and value to their slot, unless they are shared. */
+  /**
+   * Applies RMSNorm and RoPE to one token's heads, and writes its key and value to their KV slot
+   * unless shared.
+   */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
-  /** Attends with the query heads of KV head `kv` of the span's tokens. Rows of `heads`. */
+  /**
+   * Attention of the span's tokens with the query heads of KV head `kv`; rows have `heads` heads.
+   */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
-  /** Rotates and scales one token's queries, and writes its latent vector to `slot`, rotated. */
+  /**
+   * Applies RoPE and the scale to one token's queries, and writes its latent vector, with RoPE, to
+   * `slot`.
+   */
   void (*prepare_latent)(
       const LatentLayer&, const float* queries, const float* latent, int position, float* slot,
       float* prepared);
-  /** Attends with some heads of the span's tokens. Rows of `heads`; the pool (blocks, BLOCK_TOKENS, latent + rotary). */
+  /**
+   * Latent attention of the span's tokens with `heads` heads; pool (blocks, BLOCK_TOKENS, latent +
+   * rotary).
+   */
   void (*attend_latent)(
       const LatentLayer&, const float* pool, const float* prepared, Span, int first_head, int heads,
       float* attended);
   void (*gate)(Gate, const float* gates, const float* ups, int count, float* out);
-  /** weight: null for none. */
+  /** RMSNorm; `weight` may be null. */
   void (*norm)(const float* x, const float* weight, int count, float eps, float* out);
-  /** The index of the first maximum, and the maximum, which is NaN where one of them is. */
+  /** Argmax: the first index of the maximum, and the maximum, NaN if any number is NaN. */
   void (*best)(const float* x, int count, unsigned* index, float* highest);
   float (*log_sum_exp)(const float* x, int count);
   void (*softmax)(const float* x, int count, float* out);
-  /** Some channels of a row. */
+  /** Convolves channels from..to of a sequence's tokens. */
   void (*convolve)(const Convolution&, const ConvolutionRow&, int from, int to);
-  /** Some of the state's rows, with one element of the values each. */
+  /** Passes tokens through rows from..to of the state; a row is one value feature. */
   void (*scan)(const Scan&, const ScanRow&, int from, int to);
-  /** Minus infinity except where a bit is set: 32 of them to a word, the lowest first. */
+  /**
+   * Token mask: keeps numbers whose bit is set, 32 bits per word, lowest first; others become
+   * -infinity.
+   */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
-/** Limits of attention: elements of a head, queries of a span, elements of those. */
+/**
+ * Limits of attention: features of a head, query heads of a span together, and their features
+ * together.
+ */
 constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
 
-/** The best for this processor. */
+/** The best variant for this processor. */
 const Kernels& kernels();
 
 } // namespace mlx_serve

@@ -1,4 +1,4 @@
-// Latent attention over blocks.
+// Paged latent attention (MLA) as an MLX operation.
 #include "ops.h"
 
 #include "places.h"
@@ -6,7 +6,9 @@
 namespace mlx_serve {
 namespace {
 
-/** Heads and tokens that a thread takes together: they share each block that it loads. */
+/**
+ * Heads and tokens that a thread computes together, so that each KV block is loaded once for all.
+ */
 constexpr int HEADS_TOGETHER = 8, TOKENS_TOGETHER = 4;
 static_assert(HEADS_TOGETHER * TOKENS_TOGETHER <= MOST_QUERIES);
 

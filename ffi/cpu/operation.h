@@ -1,6 +1,6 @@
-// Operations of our own as primitives of MLX. Shapes and types are checked when an operation is built; an exception
-// there becomes an mlx-c error. The work itself is done on the stream's thread, that of a kept sequence on the caller's
-// (sequence.cpp), with the threads of the pool.
+// Our CPU operations as MLX primitives. Shapes and types are checked when an operation is built;
+// exceptions become mlx-c errors. The computation runs on the stream's thread, or on the caller's
+// thread in a recorded sequence (sequence.cpp), and uses the thread pool.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ namespace mlx_serve {
 
 using Arrays = std::vector<mx::array>;
 using Task = std::function<void()>;
-/** The task that computes outputs from inputs, once both have their memory. */
+/** Makes the task that computes the outputs, after inputs and outputs have memory. */
 using MakeTask = std::function<Task(const Arrays& inputs, Arrays& outputs)>;
 
-/** A vector that crosses two cache lines is read at half the speed. */
+/** Cache line: vector loads that cross one take twice as long. */
 constexpr size_t LINE = 64;
 
-/** Memory aligned to a cache line, which MLX's own is not. */
+/** Allocates an output aligned to a cache line, which MLX's allocator does not ensure. */
 inline void allocate(mx::array& output) {
   auto data = mx::allocator::malloc(output.nbytes() + LINE);
   const auto address = reinterpret_cast<size_t>(data.buffer().raw_ptr());
@@ -40,7 +40,7 @@ inline void allocate(mx::array& output) {
   output.set_data(std::move(data), output.size(), output.strides(), flags, -address % LINE);
 }
 
-/** All our operations are one primitive: they differ in their task. */
+/** The primitive of all our operations, which differ in their task. */
 class Operation : public mx::Primitive {
  public:
   Operation(mx::Stream stream, const char* name, MakeTask make)
@@ -51,7 +51,7 @@ class Operation : public mx::Primitive {
     mx::cpu::get_command_encoder(stream()).dispatch(make_(inputs, outputs));
   }
 
-  /** Of outputs that have their memory already. */
+  /** The task for outputs that have memory already. */
   Task task(const Arrays& inputs, Arrays& outputs) const {
     return make_(inputs, outputs);
   }
@@ -75,7 +75,7 @@ inline mx::array operation(
   return mx::array(std::move(shape), type, std::move(primitive), std::move(inputs));
 }
 
-/** An input that is read as it lies in memory. */
+/** The data of a row-contiguous input. */
 template <class T>
 T* memory(const mx::array& x) {
   require(x.flags().row_contiguous, "an input is not in row order");
@@ -101,7 +101,7 @@ class Rows {
     return width_;
   }
 
-  /** A row that is not contiguous is copied to `copy`. */
+  /** A pointer to a row; rows that are not contiguous are copied to `copy`. */
   const float* at(long row, std::vector<float>& copy) const {
     if (is_plain_) return data_ + row * width_;
     long offset = 0;
@@ -124,10 +124,10 @@ class Rows {
   bool is_plain_;
 };
 
-/** How many numbers are worth a piece of their own. */
+/** Minimum numbers per piece of parallel work. */
 constexpr int PIECE = 8192;
 
-/** Calls for all rows, some at a time. */
+/** Calls `each(row, copies)` for all rows on the thread pool, with scratch for Rows::at. */
 template <class Each>
 inline void each_row(int count, int width, const Each& each) {
   const int most = mlx_serve_pool_threads() * 2;
@@ -166,7 +166,7 @@ class Buffer {
   std::unique_ptr<float[]> memory_;
 };
 
-/** The result of a call, or mlx-c's error. */
+/** Stores the result of `make` in `res`, or reports its exception as an mlx-c error. */
 template <class Make>
 int result(mlx_array* res, const Make& make) {
   return attempt([&] { mlx_array_set_(*res, make()); });

@@ -1,4 +1,4 @@
-/* Operations of our own for a CPU, with the conventions of mlx-c. All numbers are float32. */
+/* Our CPU operations; conventions of mlx-c. All numbers are float32. */
 #ifndef MLX_SERVE_OPS_H
 #define MLX_SERVE_OPS_H
 
@@ -11,13 +11,14 @@
 extern "C" {
 #endif
 
-/** Uninitialized, aligned to a cache line. */
+/** An uninitialized array, aligned to a cache line. */
 int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s);
 /**
- * The newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
- * value are written to the pools (blocks, kv_heads, 32, D), which are inputs for MLX: it never copies
- * them. With `shares_kv` qkv has only queries, and another layer has written the rest. Tables and layer are
- * packed as src/kernels/attention/paged-attention.ts says. In a block of keys the tokens are the last axis, (kv_heads, D, 32).
+ * Attention of the newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads *
+ * D). Its key and value are written in place to the KV pools (blocks, kv_heads, 32, D), which MLX
+ * sees as inputs and never copies. With `shares_kv` qkv has only queries, and an earlier layer has
+ * written keys and values. Tables and layer are packed by src/kernels/attention/paged-attention.ts.
+ * Key blocks are transposed: (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,
@@ -35,7 +36,10 @@ int mlx_serve_decode(
     bool capped,
     bool sinks,
     const mlx_stream s);
-/** qkv (T, ...): keys and values go to their slots; queries (T, heads * D). */
+/**
+ * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with
+ * norm and RoPE.
+ */
 int mlx_serve_prepare(
     mlx_array* res,
     const mlx_array qkv,
@@ -48,7 +52,10 @@ int mlx_serve_prepare(
     bool shares_kv,
     int rotary_dims,
     const mlx_stream s);
-/** Queries (T, heads * D) over the blocks of their sequences, up to their positions. */
+/**
+ * Attention of prepared queries (T, heads * D) over their sequences' KV blocks, up to their
+ * positions.
+ */
 int mlx_serve_attend(
     mlx_array* res,
     const mlx_array queries,
@@ -64,9 +71,9 @@ int mlx_serve_attend(
     bool sinks,
     const mlx_stream s);
 /**
- * Attention whose heads share one vector a token (kernels.h): queries (T, heads * D), latents (T, D), which are
- * written to the pool (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest of their
- * sequences.
+ * Latent attention (kernels.h): queries (T, heads * D), latents (T, D), which are written in place
+ * to the pool (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest
+ * of their sequences.
  */
 int mlx_serve_attend_latent(
     mlx_array* res,
@@ -79,25 +86,26 @@ int mlx_serve_attend_latent(
     int latent,
     bool rotated,
     const mlx_stream s);
-/** Copies blocks within a pool: pairs of from and to. */
+/** Copies KV blocks within a pool: pairs of source and destination. */
 int mlx_serve_copy_blocks(
     mlx_array* res,
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
-/** How many rows of a quantized matrix are a panel where this processor multiplies by panels, otherwise 0. */
+/** Rows of a quantized matrix per panel, or 0 if this processor's kernels do not use panels. */
 int mlx_serve_panel_rows(void);
 /**
- * The weights, scales or biases of a quantized matrix in panels: (..., out, n) -> (..., out / 16, n, 16). A panel has the
- * first elements of its rows, then the second ones. They are in the memory of x, which is not to be read any more.
+ * Converts weights, scales or biases of a quantized matrix to panels: (..., out, n) -> (..., out /
+ * 16, n, 16). A panel has the first element of each of its rows, then the second ones, and so on.
+ * In place: x must not be used afterwards.
  */
 int mlx_serve_panels(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * x (..., in) with a matrix that MLX has quantized to 4 or 8 bits: weight (out, in * bits / 32) of uint32, scales
- * and biases (out, in / group), groups of 32, 64 or 128; or to mxfp4, with scales of uint8 and no biases -> (..., out).
- * All of it may be in panels, and then scales and biases may have 16 bits.
- * Fused with it: the RMS norm of the rows before, with its weight (in); `gated`: silu(first half) * second half; the
- * residual added to the result.
+ * Multiplies x (..., in) by a matrix in MLX's 4- or 8-bit quantization -> (..., out): weight (out,
+ * in * bits / 32) of uint32, scales and biases (out, in / group), groups of 32, 64 or 128; or by
+ * mxfp4, with uint8 scales and no biases. The matrix may be in panels, with scales and biases of 16
+ * bits too. Optionally fused: RMSNorm of the rows before, with weight (in); with `gated` SwiGLU,
+ * silu(first half) * second half; the residual add after.
  */
 int mlx_serve_packed_product(
     mlx_array* res,
@@ -113,9 +121,10 @@ int mlx_serve_packed_product(
     bool gated,
     const mlx_stream s);
 /**
- * Each row of x (N, in) with the matrices of the next R / N experts (R), indices of 32 bits, which are not checked:
- * weight (E, out, in) of float32, or quantized as above, (E, out, in * bits / 32), where there are scales -> (R, out).
- * The bias (E, out) of the expert is added; `gated` as above, after that.
+ * Multiplies each row of x (N, in) by the matrices of its R / N experts -> (R, out). Experts (R):
+ * 32-bit indices, not checked. weight (E, out, in) of float32, or, with scales, quantized as above,
+ * (E, out, in * bits / 32). The expert's bias (E, out) is added, then with `gated` SwiGLU is
+ * applied.
  */
 int mlx_serve_expert_product(
     mlx_array* res,
@@ -129,7 +138,7 @@ int mlx_serve_expert_product(
     int group,
     bool gated,
     const mlx_stream s);
-/** silu(gates) * ups, or gelu's approximation by tanh. */
+/** silu(gates) * ups, or with `gelu` GELU's tanh approximation. */
 int mlx_serve_gate(
     mlx_array* res,
     const mlx_array gates,
@@ -142,16 +151,17 @@ int mlx_serve_rms_norm(
     const mlx_array weight /* may be null */,
     float eps,
     const mlx_stream s);
-/** Of each row the index of the maximum (uint32), and the maximum, which is NaN where one is. */
+/** Argmax of each row: the index (uint32), and the maximum, NaN if any number is NaN. */
 int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s);
-/** Over the last axis, which stays with the size 1. */
+/** Over the last axis, which is kept with size 1. */
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Convolves each channel of x (T, channels), which may be columns of wider rows, with its last inputs, weight (taps,
- * channels). Moves: four integers that are not read, then of each sequence its first token, their number, the slot
- * with its inputs before them, below 0 for none, and the one for those after them. The pool (slots, taps - 1,
- * channels) is written to.
+ * Causal depthwise convolution of x (T, channels), which may be columns of wider rows, with weight
+ * (taps, channels).
+ * Moves: a header of four integers, then per sequence its first token, number of tokens, source
+ * slot of its kept inputs (negative for none) and destination slot. The pool (slots, taps - 1,
+ * channels) is written in place.
  */
 int mlx_serve_convolve(
     mlx_array* res,
@@ -163,11 +173,12 @@ int mlx_serve_convolve(
     bool silu,
     const mlx_stream s);
 /**
- * Passes tokens through the states of their sequences, as kernels.h says, the pool (slots, heads, value_dim, key_dim),
- * which is written to. Queries and keys (key_heads, key_dim) and values (heads, value_dim) begin at these columns of x
- * (T, columns); decays (T, heads), or (T, heads * key_dim), betas (T, heads) -> (T, heads * value_dim). Queries and
- * keys are divided by their root mean square and scaled, unless eps is below 0. What is found with `finds` is taken
- * away along `puts` (key_heads, key_dim), unless these columns are below 0.
+ * Linear recurrence (Scan in kernels.h) over the tokens of each sequence -> (T, heads * value_dim);
+ * the states in the pool (slots, heads, value_dim, key_dim) are updated in place. x (T, columns)
+ * has queries and keys (key_heads, key_dim) and values (heads, value_dim) at the given columns;
+ * decays (T, heads) or (T, heads * key_dim); betas (T, heads). Queries and keys are divided by
+ * their root mean square and scaled unless eps is negative. `finds` and `puts` are columns
+ * (key_heads, key_dim) for erasing, negative for none.
  */
 int mlx_serve_scan(
     mlx_array* res,
@@ -187,10 +198,15 @@ int mlx_serve_scan(
     float key_scale,
     bool corrects,
     const mlx_stream s);
-/** Minus infinity except where a bit of the row's words (uint32) is set. */
+/**
+ * Token mask: keeps numbers whose bit is set in the row's words (uint32); others become -infinity.
+ */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
-/** Rows of a matrix, of float32 where there are no scales: indices (T) of uint32 -> (T, in). */
+/**
+ * Embedding lookup: rows of a quantized matrix, or of float32 without scales: indices (T) of uint32
+ * -> (T, in).
+ */
 int mlx_serve_lookup(
     mlx_array* res,
     const mlx_array indices,
@@ -205,15 +221,19 @@ typedef struct mlx_serve_sequence_ {
   void* ctx;
 } mlx_serve_sequence;
 
-/** Whether nothing but these operations computes the outputs. */
+/** Whether only the operations of this header compute `outputs`. */
 int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
 /**
- * All that computes `outputs` from `places`, which are evaluated. Nothing is computed, and the outputs are good for nothing
- * else. An error where an operation of them is not one of these.
+ * Records the operations that compute `outputs` from `places`, which must be evaluated and serve as
+ * input buffers. Nothing is computed, and the outputs must not be used otherwise. Fails if an
+ * operation is not of this header.
  */
 int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
-/** The outputs for inputs of the places' shapes. One of more than 64 KiB is only there until another sequence is run. */
+/**
+ * Runs the sequence on inputs of the places' shapes. Outputs above 64 KiB are valid until a
+ * sequence runs again.
+ */
 int mlx_serve_sequence_run(
     mlx_vector_array* res,
     const mlx_serve_sequence sequence,
@@ -222,8 +242,9 @@ int mlx_serve_sequence_run(
 int mlx_serve_sequence_free(mlx_serve_sequence sequence);
 
 /**
- * A group of processes of this machine, which share the memory of this file; it is made, and gone when all have come.
- * Waits for them. Collectives of it are mlx-c's: sums, gathers, and what neighbours send each other, on a CPU.
+ * A distributed group of processes on this machine that communicate through shared memory: the file
+ * `path`, which is created, mapped by all ranks and then removed. Waits for all ranks. Supports
+ * mlx-c's all_sum, all_gather, and send and recv between neighbours, on a CPU.
  */
 int mlx_serve_shared_group(mlx_distributed_group* res, const char* path, int rank, int size);
 

@@ -1,4 +1,4 @@
-// Products with quantized matrices.
+// Products with quantized matrices as MLX operations.
 #include "packed-product.h"
 
 #include <cmath>
@@ -11,15 +11,15 @@ namespace mlx_serve {
 namespace {
 
 #ifdef WITH_BLAS
-/** How many weights are dequantized for BLAS at a time. */
+/** Weights dequantized for BLAS at a time. */
 constexpr int DEQUANTIZED = 1 << 21;
 
 void multiply_many(const QuantizedProduct& product, int columns) {
   const int depth = product.depth, most = std::min(columns, std::max(16, DEQUANTIZED / depth));
-  // Kept, so that the next product does not fault in new pages.
+  // Kept between calls, so that the next product does not fault in new pages.
   static thread_local std::vector<float> kept;
   kept.resize(std::max(kept.size(), static_cast<size_t>(most) * depth));
-  float* const weights = kept.data(); // The name alone would be another thread's in the lambda.
+  float* const weights = kept.data(); // inside the lambda `kept` would be the pool thread's
   for (int column = 0; column < columns; column += most) {
     const int count = std::min(most, columns - column);
     each_columns(count, product.rows, depth, [&](int from, int to) {
@@ -83,7 +83,7 @@ QuantizedProduct QuantizedShape::product(const mx::array* in) const {
 
 namespace {
 
-/** What is fused with a product; norm is null for none. */
+/** Operations fused with a product; `norm` is null for none. */
 struct Fusion {
   const float* norm;
   float eps;
@@ -175,11 +175,11 @@ float number_at(const void* from, Numbers numbers, long index) {
   return static_cast<const mx::bfloat16_t*>(from)[index];
 }
 
-/** A row's weights in their order. */
+/** Dequantizes a row's weights, in their original order. */
 void dequantize_row(const QuantizedProduct& matrix, long row, float* out) {
   static constexpr float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
   const int bits = matrix.bits, each = 32 / bits, words = matrix.depth / each, groups = matrix.depth / matrix.group;
-  // In panels those of other rows are between them.
+  // In panels the rows of a panel are interleaved.
   const long apart = matrix.in_panels ? PANEL_COLUMNS : 1, before = row - row % apart;
   const auto* packed = reinterpret_cast<const uint32_t*>(matrix.w) + before * words + row % apart;
   for (int word = 0; word < words; word++) {
@@ -243,7 +243,7 @@ void put_in_panels(T* all, int panels, int width) {
   });
 }
 
-/** In the memory of x. */
+/** Converts in place: the output shares the memory of x. */
 class Panels : public Operation {
  public:
   using Operation::Operation;

@@ -1,11 +1,13 @@
-// Where the tokens of a step are in the blocks of their sequences.
+// Positions of a step's tokens in the KV blocks of their sequences.
 #pragma once
 
 #include "operation.h"
 
 namespace mlx_serve {
 
-/** A token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
+/**
+ * A token's position in its sequence, its slot in the pool, and its sequence's row of the tables.
+ */
 struct Place {
   int position, slot, row;
 };
@@ -27,7 +29,10 @@ inline std::vector<Place> newest_places(const int* tables, int count) {
   return places;
 }
 
-/** Consecutive tokens of the same sequences, at most so many each, with the first token of each. */
+/**
+ * Splits tokens into spans of at most `most` consecutive tokens of a sequence, each with its first
+ * token's index.
+ */
 inline std::vector<std::pair<int, Span>>
 spans_of(const int* tables, const Place* places, int count, int most) {
   std::vector<std::pair<int, Span>> spans;

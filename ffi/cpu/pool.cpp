@@ -8,7 +8,10 @@
 
 namespace {
 
-/** Between two tasks of a step there are microseconds; to fall asleep and be woken takes longer. */
+/**
+ * Idle threads spin before they sleep: tasks of a step are microseconds apart, and a wake-up takes
+ * longer.
+ */
 constexpr int SPINS = 4000;
 
 class Pool {
@@ -16,7 +19,7 @@ class Pool {
   void set_threads(int threads) {
     const std::lock_guard<std::mutex> one(entry_);
     const int workers = threads - 1;
-    // Never joined: they live as long as the process.
+    // Never joined: the threads live as long as the process.
     for (; started_ < workers; started_++) new std::thread(&Pool::work, this, started_);
     active_ = workers;
   }
@@ -34,8 +37,9 @@ class Pool {
     piece_ = piece;
     context_ = context;
     done_ = 0;
-    // The number of the task stands above that of its pieces: a thread that comes late to a task that is
-    // over takes no piece of the next one for it.
+    // The task's number is in the upper half, above the count of pieces left, so that the
+    // compare-and-swap of a thread that still works on the previous task cannot take a piece of
+    // this one.
     task_ += 1;
     left_.store(task_ << 32 | static_cast<uint32_t>(pieces));
     if (sleeping_.load() > 0) {
@@ -51,7 +55,7 @@ class Pool {
   }
 
  private:
-  /** Computes a piece, if one is left. Until it is done the task cannot end. */
+  /** Computes a piece if one is left. `run` returns only after the piece is done. */
   bool take() {
     uint64_t left = left_.load();
     do {
@@ -94,7 +98,7 @@ class Pool {
   std::atomic<int> sleeping_{0};
 };
 
-/** Never destroyed, for its threads. */
+/** Never destroyed, because its threads keep using it. */
 Pool& pool() {
   static Pool* const only = new Pool;
   return *only;

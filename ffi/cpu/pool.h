@@ -1,18 +1,18 @@
-// Threads that compute pieces of one task, and the caller with them. One pool a process: OpenBLAS uses
-// it too (ffi/blas.c), so that its threads and ours never wait for the same cores.
+// A thread pool that computes the pieces of one task together with the caller. One per process;
+// OpenBLAS uses it too (ffi/blas.c), so that its threads and ours never compete for cores.
 #pragma once
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** How many threads compute, the caller among them. */
+/** Number of computing threads, including the caller. */
 void mlx_serve_pool_set_threads(int threads);
 int mlx_serve_pool_threads(void);
 
 /**
- * Calls `piece(context, i)` for every i below `pieces`; returns when all are done. As many pieces as there
- * are threads run at the same time: they may wait for each other.
+ * Calls `piece(context, i)` for every i below `pieces`; returns when all are done. If there are at
+ * most as many pieces as threads, all run concurrently, so they may wait for each other.
  */
 void mlx_serve_pool_run(int pieces, void (*piece)(void* context, int i), void* context);
 
@@ -21,7 +21,7 @@ void mlx_serve_pool_run(int pieces, void (*piece)(void* context, int i), void* c
 
 namespace mlx_serve {
 
-/** Between two looks at what another thread is about to write. */
+/** The processor's pause instruction, for spin loops. */
 inline void pause_processor() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

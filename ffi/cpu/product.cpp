@@ -1,8 +1,9 @@
-// The products that BLAS is slow at: few rows, whose cost is to read the weights once (docs/log.md).
+// Products of few rows, which BLAS is slow at: their cost is reading the weights once
+// (docs/log.md).
 #include "columns.h"
 #include "kernels.h"
 
-/** Of sgemm's arguments in row order, w transposed. False where it is left to BLAS. */
+/** sgemm in row-major order with w transposed. Returns false if BLAS should compute it. */
 extern "C" bool mlx_serve_product(
     int rows, int columns, int depth, float alpha, const float* x, int x_stride, const float* w,
     int w_stride, float beta, float* out, int out_stride) {

@@ -1,4 +1,4 @@
-// Recurrent layers: their states are in slots of a pool, which is written to in place.
+// Recurrent layers as MLX operations. Their states are in slots of a pool, written in place.
 #include "ops.h"
 
 #include "operation.h"
@@ -6,7 +6,10 @@
 namespace mlx_serve {
 namespace {
 
-/** Consecutive tokens of a sequence, and the slots of its state before and after them; none before is below 0. */
+/**
+ * Consecutive tokens of a sequence; source slot of its state, negative for none, and destination
+ * slot.
+ */
 struct Move {
   int first, count, from, to;
 };
@@ -17,7 +20,7 @@ void check_moves(const mx::array& moves) {
   require(moves.size() > 0 && moves.size() % 4 == 0, "the moves are not four numbers each behind four others");
 }
 
-/** Behind the header, which kernels on a GPU need. */
+/** The moves after the header, which only GPU kernels need. */
 const Move* moves_in(const mx::array& moves) {
   return reinterpret_cast<const Move*>(memory<int>(moves)) + 1;
 }
@@ -31,7 +34,7 @@ float* slot(float* pool, long size, int index) {
   return index < 0 ? nullptr : pool + index * size;
 }
 
-/** Channels that one thread convolves at a time. */
+/** Channels per piece of work. */
 constexpr int CHANNELS = 512;
 
 mx::array convolve(
@@ -56,7 +59,7 @@ mx::array convolve(
     inputs.push_back(*bias);
   }
   const auto make = [=](const Arrays& in, Arrays& out) -> Task {
-    // They may be some columns of wider rows.
+    // The channels may be columns of wider rows.
     require(in[0].strides(1) == 1, "the channels of a row are not side by side");
     const float* rows = in[0].data<float>();
     const long stride = in[0].strides(0);
@@ -86,15 +89,15 @@ mx::array convolve(
 }
 
 /**
- * Where in a row queries, keys and values begin, and how the first two are normed; eps is below 0 for not. What is
- * erased with, and along what, below 0 for nothing.
+ * Columns of queries, keys and values in a row, and the norm of queries and keys; no norm if eps is
+ * negative. Columns `finds` and `puts` for erasing, negative for none.
  */
 struct ScanColumns {
   int key_heads, queries, keys, values, finds, puts;
   float eps, query_scale, key_scale;
 };
 
-/** The rows of `from` that belong to one head, each divided by its root mean square and times `scale`. */
+/** Divides each head of each token by its root mean square and multiplies it by `scale`. */
 void norm_heads(
     const float* from, long stride, int tokens, int heads, int dim, float eps, float scale, float* to) {
   each_row(tokens * heads, dim, [&](long i, auto&) {
@@ -162,7 +165,7 @@ mx::array scan(
       const long decay_width = by_feature ? static_cast<long>(heads) * key_dim : heads;
       const long size = static_cast<long>(value_dim) * key_dim;
       const Scan of = {key_dim, corrects, by_feature, erases};
-      // A few pieces for each thread, so that none is waited for long.
+      // Several pieces per thread, for load balance.
       const int most = 8 * mlx_serve_pool_threads();
       const int pieces = std::max(1, std::min(value_dim / 8, most / std::max(1, count * heads)));
       const int some = (value_dim + pieces - 1) / pieces;

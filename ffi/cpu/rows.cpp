@@ -1,4 +1,4 @@
-// What is computed row by row.
+// Row-wise operations: gates, norms, argmax, softmax, token masks.
 #include "ops.h"
 
 #include "operation.h"

@@ -1,9 +1,11 @@
-// A step of a model is some two hundred operations, and MLX takes about as long to have them computed one by one as a small
-// model takes for a tenth of its step, on a core that the step could use. As a sequence their tasks are made once, and then
-// run one after the other.
+// Records a decode step whose operations are all ours, and runs it without MLX. A step has some two
+// hundred operations, and for a small model MLX's scheduling of them takes about a tenth of the
+// step, on a core that the step could use. A sequence creates their tasks once and then runs them
+// one after the other.
 //
-// A task holds addresses, so what it reads and writes is kept. Memory that no later task of the step reads is given to the
-// next ones, and all sequences of a thread share it: one of them runs at a time.
+// Tasks contain addresses, so the memory that they read and write is kept. Memory is reused within
+// a sequence once no later task reads it, and all sequences of a thread share it, because only one
+// of them runs at a time.
 #include <map>
 #include <unordered_map>
 
@@ -14,10 +16,13 @@
 namespace mlx_serve {
 namespace {
 
-/** Memory by its size, that no task needs which is yet to be added to a sequence. */
+/** Free memory by size: no task that is still to be recorded needs its contents. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
-/** That of all sequences of this thread: those of another run beside them. */
+/**
+ * The free memory of this thread's sequences. Other threads' sequences run concurrently and have
+ * their own.
+ */
 std::shared_ptr<FreeMemory> shared_memory() {
   static thread_local std::weak_ptr<FreeMemory> only;
   auto memory = only.lock();
@@ -30,7 +35,10 @@ bool are_own(const Tape& tape) {
   return std::all_of(tape.computed.begin(), tape.computed.end(), is_own);
 }
 
-/** Larger outputs are not copied: they are only what the sequence has made last. */
+/**
+ * Larger outputs are not copied: they are views of the sequence's memory, overwritten by the next
+ * run.
+ */
 constexpr size_t MOST_COPIED = 1 << 16;
 
 class Sequence {
@@ -67,7 +75,8 @@ class Sequence {
       }
     }
     for (const auto& x : tape.computed) const_cast<mx::array&>(x).detach();
-    // Until then nothing else of this sequence could have had it; the others may.
+    // The outputs' memory is released last: no task of this sequence may reuse it, but other
+    // sequences may.
     for (const auto& output : outputs) give_back(given, output);
   }
 
@@ -85,7 +94,7 @@ class Sequence {
 
  private:
   mx::array take(size_t bytes) {
-    // Twice as large is still better than more.
+    // Up to twice the size is acceptable: better than allocating more.
     const auto found = memory_->lower_bound(bytes);
     if (found != memory_->end() && found->first <= 2 * bytes) {
       mx::array memory = found->second;
@@ -110,7 +119,10 @@ class Sequence {
   std::vector<Task> tasks_;
 };
 
-/** The inputs are copied to their places, and the small ones of what comes out to memory of their own. */
+/**
+ * A task that copies the inputs to their places, runs the sequence, and copies small outputs to
+ * their own memory.
+ */
 Task task_of(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, Arrays& outputs) {
   struct Copy {
     const void* from;
@@ -160,7 +172,10 @@ class Run : public mx::Primitive {
   std::shared_ptr<Sequence> sequence_;
 };
 
-/** Where all inputs are there the thread that asks runs it at once: to wake the stream's, and to be woken by it, takes time. */
+/**
+ * If all inputs are available, runs on the calling thread: waking the stream's thread and being
+ * woken by it costs time.
+ */
 Arrays run(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, mx::Stream stream) {
   const Arrays& places = sequence->places();
   require(inputs.size() == places.size(), "there are not as many inputs as places");

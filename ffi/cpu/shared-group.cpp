@@ -1,9 +1,11 @@
-// The ranks of one machine, connected by memory that their processes share, as a group of MLX. MLX's own ring has a
-// thread for each socket that polls while it waits, and wakes several threads for a sum: where ranks use all cores, that
-// takes longer than the layers between two sums.
+// An MLX distributed group for ranks on one machine, in shared memory. MLX's own ring polls with a
+// thread per socket and wakes several threads per sum; if the ranks use all cores, that takes
+// longer than the layers between two sums.
 //
-// Each rank counts the pieces that it has put down, and puts them down in turns: what one reads of the turn before
-// nobody writes to until all have come to the next one. A rank that does not come is waited for: its group ends it.
+// An all-reduce goes piece by piece through double buffers: each rank copies its piece to its
+// buffer and increments its counter; when all counters have advanced, everybody reads. A buffer is
+// overwritten two rounds later, when all ranks have passed the barrier in between. A rank that
+// never arrives blocks the others: the server ends such a group.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -38,15 +40,18 @@ namespace mlx_serve {
 namespace {
 
 constexpr size_t PIECE = 256 * 1024;
-constexpr uint32_t TURNS = 2;
-/** How many pieces one rank may have sent that its neighbour has not received. */
+constexpr uint32_t BUFFERS = 2;
+/** Maximum pieces that a rank may have sent before its neighbour receives them. */
 constexpr uint32_t UNDER_WAY = 16;
-/** A rank waits for most of the others for less than it takes to sleep and to be woken: some milliseconds where the
- * processor sleeps, too, as in a virtual machine. At first it only looks, then it lets others have its core. */
+/**
+ * Waits are usually shorter than sleeping and being woken, which takes milliseconds if the
+ * processor sleeps too, as in a virtual machine. So a rank first spins SPINS times, then yields its
+ * core YIELDS times, and only then sleeps.
+ */
 constexpr int SPINS = 2000;
 constexpr int YIELDS = 10'000;
 
-/** A number that grows, and those who wait for it. */
+/** A growing counter that other processes can wait for. */
 struct alignas(64) Counter {
   std::atomic<uint32_t> count;
   std::atomic<uint32_t> sleepers;
@@ -91,7 +96,7 @@ struct alignas(64) Counter {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-/** From a rank to one of its neighbours. */
+/** A ring buffer from a rank to one of its neighbours. */
 struct Channel {
   Counter sent, received;
   char pieces[UNDER_WAY][PIECE];
@@ -100,14 +105,14 @@ struct Channel {
 struct Rank {
   Counter arrived;
   Channel right, left;
-  char pieces[TURNS][PIECE];
+  char pieces[BUFFERS][PIECE];
 };
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error(what + ": " + strerror(errno));
 }
 
-/** The memory of all ranks, empty where this process is the first to open it. */
+/** Maps the memory of all ranks; zero-filled if this process is the first to open the file. */
 Rank* map(const char* path, int size) {
   const size_t bytes = sizeof(Rank) * size;
   const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -123,11 +128,12 @@ Rank* map(const char* path, int size) {
 
 class SharedGroup : public mx::distributed::detail::GroupImpl {
  public:
-  /** Returns when all ranks have come. */
+  /** Returns when all ranks have mapped the memory. */
   SharedGroup(const char* path, int rank, int size)
       : ranks_(map(path, size)), rank_(rank), size_(size) {
-    meet();
-    // From here on it lasts as long as the processes do.
+    barrier();
+    // All ranks have the file mapped, so its name can go; the memory lives as long as the
+    // processes.
     if (rank == 0) unlink(path);
   }
 
@@ -161,7 +167,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
   void all_gather(const mx::array& input, mx::array& output, mx::Stream stream) override {
     dispatch(input, output, stream, [this](const char* from, char* to, size_t bytes) {
       exchange(from, bytes, [&](size_t at, size_t count) {
-        for (int each = 0; each < size_; each++) memcpy(to + each * bytes + at, put_down(each), count);
+        for (int each = 0; each < size_; each++) memcpy(to + each * bytes + at, piece_of(each), count);
       });
     });
   }
@@ -230,33 +236,36 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
     for (size_t at = 0; at < bytes; at += PIECE) each(at, std::min(PIECE, bytes - at));
   }
 
-  /** Calls for each piece when all ranks have put down theirs. */
+  /**
+   * Publishes this rank's data piece by piece, and calls `take` for each when all ranks have
+   * published theirs.
+   */
   template <class Take>
   void exchange(const char* from, size_t bytes, const Take& take) {
     each_piece(bytes, [&](size_t at, size_t count) {
-      turn_ += 1;
-      memcpy(put_down(rank_), from + at, count);
-      meet();
+      round_ += 1;
+      memcpy(piece_of(rank_), from + at, count);
+      barrier();
       take(at, count);
     });
   }
 
-  void meet() {
+  void barrier() {
     ranks_[rank_].arrived.advance();
     const uint32_t own = ranks_[rank_].arrived.count.load();
     for (int each = 0; each < size_; each++) ranks_[each].arrived.await(own);
   }
 
-  char* put_down(int rank) const {
-    return ranks_[rank].pieces[turn_ % TURNS];
+  char* piece_of(int rank) const {
+    return ranks_[rank].pieces[round_ % BUFFERS];
   }
 
-  /** In the order of the ranks: all get the same sum. */
+  /** Adds in the order of the ranks, so that all ranks get bit-identical sums. */
   template <class T>
   void add_up(T* to, size_t count) const {
-    memcpy(to, put_down(0), count * sizeof(T));
+    memcpy(to, piece_of(0), count * sizeof(T));
     for (int each = 1; each < size_; each++) {
-      const T* part = reinterpret_cast<const T*>(put_down(each));
+      const T* part = reinterpret_cast<const T*>(piece_of(each));
       for (size_t i = 0; i < count; i++) to[i] = to[i] + part[i];
     }
   }
@@ -270,7 +279,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
 
   Rank* const ranks_;
   const int rank_, size_;
-  uint32_t turn_ = 0;
+  uint32_t round_ = 0;
 };
 
 } // namespace

@@ -1,6 +1,7 @@
-// MLX keeps on disk what it has compiled of its own kernels, but not of ours: it would compile them at every
-// start, several seconds each, most of them over headers that our kernels have no use for. It does look for
-// them there, though. So they are compiled here before MLX needs them, and put where it looks.
+// MLX caches compiled kernels on disk, but not custom ones: it would compile ours at every start,
+// several seconds each, mostly for headers that they do not use. It does look up custom kernels in
+// the cache, though, so they are compiled here, without those headers, before MLX needs them, and
+// stored under the names that MLX looks for.
 #include "compiled.h"
 
 #include <unistd.h>
@@ -30,7 +31,7 @@ namespace {
 
 using Program = struct _nvrtcProgram*;
 
-/** What is used of NVRTC, the compiler that MLX calls too. */
+/** The functions of NVRTC that we use; MLX uses the same compiler. */
 struct Compiler {
   const char* (*nvrtcGetErrorString)(int error);
   int (*nvrtcCreateProgram)(
@@ -70,7 +71,8 @@ void check_compiler(int error, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + compiler().nvrtcGetErrorString(error));
 }
 
-// MLX begins every kernel with two includes. This is what ours need of them.
+// MLX starts every kernel with two includes. These stand-ins contain the little that our kernels
+// need.
 constexpr const char* HEADER_NAMES[] = {"mlx/backend/cuda/device/utils.cuh", "cooperative_groups.h"};
 constexpr const char* HEADER_TEXTS[] = {
     "#include <cuda_bf16.h>\n"
@@ -79,7 +81,7 @@ constexpr const char* HEADER_TEXTS[] = {
     "using uint32_t = unsigned;\n",
     "namespace cooperative_groups {}\n"};
 
-/** Where MLX looks for headers: beside itself, and in CUDA's folder. */
+/** The include paths that MLX uses: its own, and CUDA's. */
 std::vector<std::string> include_options() {
   Dl_info self{};
   dladdr(reinterpret_cast<void*>(&mlx_serve_compile_kernel), &self);
@@ -92,7 +94,7 @@ std::vector<std::string> include_options() {
   return options;
 }
 
-/** As MLX names it to the compiler, with what is of one kind of GPU alone from 9.0 on. */
+/** The option that MLX passes: from 9.0 on with architecture-specific features (sm_90a). */
 std::string architecture_option() {
   const auto& info = mx::device_info(mx::Device::gpu);
   const auto name = std::get<std::string>(info.at("architecture")); // sm_90
@@ -101,7 +103,7 @@ std::string architecture_option() {
 
 struct Code {
   std::string binary;
-  /** The kernel's, in there. */
+  /** The kernel's mangled name. */
   std::string name;
 };
 
@@ -133,7 +135,7 @@ Code compile(const std::string& source, const std::string& kernel, std::vector<s
   return code;
 }
 
-/** Whole or not at all: others read it too. */
+/** Writes atomically, because other processes read the cache too. */
 void write(const fs::path& path, const std::string& text) {
   const fs::path part = path.string() + "." + std::to_string(getpid());
   std::ofstream file(part, std::ios::binary);
@@ -150,7 +152,7 @@ void compile_kernel(const mx::array& made) {
   const auto& [name, source] = std::tie(std::get<0>(state), std::get<1>(state));
   const char* folder = std::getenv("MLX_PTX_CACHE_DIR");
   require(folder != nullptr, "MLX_PTX_CACHE_DIR is not set");
-  // MLX's name of it, and the two files that it reads.
+  // MLX's cache key, and the two files that it reads.
   char hash[17];
   std::snprintf(hash, sizeof(hash), "%zx", std::hash<std::string>{}(source));
   const fs::path path = fs::path(folder) / (name + "_" + hash);

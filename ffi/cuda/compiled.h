@@ -1,4 +1,4 @@
-/* Kernels of our own, compiled once for all starts, in mlx-c's manner. */
+/* Compiles our kernels once and caches them on disk; conventions of mlx-c. */
 #ifndef MLX_SERVE_COMPILED_H
 #define MLX_SERVE_COMPILED_H
 
@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /**
- * Compiles the kernel that is to make this array and leaves it in MLX_PTX_CACHE_DIR, where MLX looks before it
- * compiles; nothing is done if it is there. An error where that cannot be: MLX will compile it itself.
+ * Compiles the custom kernel of the unevaluated array `made` into MLX_PTX_CACHE_DIR, unless it is
+ * there already. MLX looks there before it compiles; after an error it compiles the kernel itself.
  */
 int mlx_serve_compile_kernel(const mlx_array made);
 

@@ -1,6 +1,6 @@
-// A copy by cuMemcpyAsync goes through one of the GPU's copy engines, which takes it microseconds, however few bytes there
-// are. A step takes a handful of small arrays and gives back two: a kernel copies them all, in no more time than one, and is
-// part of the step's graph, for between a launch and a graph microseconds pass too.
+// cuMemcpyAsync uses the GPU's copy engines and takes microseconds however small the copy is, and
+// so does the transition between a copy and a graph launch. A step takes a handful of small arrays
+// and returns two, so one kernel copies them all, as a node of the step's graph.
 #include "copies.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace mlx_serve {
 namespace {
 
-/** As the kernel takes them. */
+/** Layout of the kernel's parameter. */
 struct Range {
   DevicePointer to, from;
   unsigned long long bytes;
@@ -24,8 +24,9 @@ struct Ranges {
 };
 static_assert(sizeof(Ranges) == 384, "the kernel's parameter has so many bytes");
 
-// Which range it is, says the group's y. All threads of its groups copy units that lie one behind the other: of 16 bytes
-// where both addresses and the length are multiples of that, else of 4, else of 1.
+// ctaid.y selects the range. The threads of all CTAs along x copy consecutive units: 16 bytes if
+// both addresses and the length are multiples of 16, otherwise 4 if they are multiples of 4,
+// otherwise 1.
 constexpr const char* KERNEL = R"(
 .address_size 64
 
@@ -86,14 +87,14 @@ WIDE:
 
 constexpr const char* NAME = "mlx_serve_copy_ranges";
 
-/** It stays loaded as long as the process runs. */
+/** Never unloaded. */
 CudaFunction kernel = nullptr;
 
 DevicePointer place(const void* at) {
   return reinterpret_cast<DevicePointer>(at);
 }
 
-/** The small ones, as many at a time as the kernel takes. */
+/** The small copies, in batches of at most MOST. */
 std::vector<std::pair<Ranges, unsigned>> ranges_of(const std::vector<Copy>& copies) {
   std::vector<std::pair<Ranges, unsigned>> all;
   for (const auto& [to, from, bytes] : copies) {
@@ -133,7 +134,7 @@ void RecordedCopies::capture(const std::vector<Copy>& copies, CudaStream stream)
   for (auto& [ranges, count] : ranges_of(copies)) {
     unsigned long long longest = 0;
     for (unsigned i = 0; i < count; i++) longest = std::max(longest, ranges.each[i].bytes);
-    // As many groups as copy the longest at once.
+    // Enough CTAs to copy the longest range in one pass.
     const unsigned groups = (longest + THREADS * WIDE - 1) / (THREADS * WIDE);
     void* parameters[] = {&ranges};
     check(

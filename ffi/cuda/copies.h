@@ -1,4 +1,4 @@
-// Copies in the order of a stream, between what a GPU reads and writes: its memory, and pinned memory of the host's.
+// Stream-ordered copies between GPU memory and pinned host memory.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,35 @@ struct Copy {
   size_t bytes;
 };
 
-/** Arrays of at most so many bytes are copied by one launch. */
+/** Arrays up to this size are copied together by one kernel launch. */
 constexpr size_t SMALL_BYTES = 64 << 10;
 
-/** Loads the kernel that copies, which `waits` for the launch before it, as ours do. Throws where that cannot be. */
+/**
+ * Loads the copy kernel; `waits`: with programmatic dependent launch, as our kernels (compute
+ * capability 9.0).
+ */
 void load_copies(bool waits);
 
 /**
- * Copies that a graph begins or ends with. Their places differ from one launch of it to the next, but not their lengths.
- * None of them reads what another writes.
+ * The copies at the beginning or end of a CUDA graph. Their addresses change with every graph
+ * launch, their lengths do not. No copy reads what another one writes.
  */
 class RecordedCopies {
  public:
   RecordedCopies();
   ~RecordedCopies();
 
-  /** Those of small arrays become nodes of the graph that the stream is captured as. */
+  /**
+   * Launches the copies of small arrays on a stream that is being captured, as nodes of the graph.
+   */
   void capture(const std::vector<Copy>& copies, CudaStream stream);
 
-  /** Finds its own among the nodes of the graph, which has to be there as long as this. */
+  /** Finds its own nodes among those of the graph, which must outlive this object. */
   void find(const std::vector<CudaGraphNode>& nodes);
 
-  /** Tells what the next launch of the graph copies, and copies what is not small by itself, in front of it. */
+  /**
+   * Sets the addresses for the next graph launch, and enqueues copies of large arrays before it.
+   */
   void prepare(const std::vector<Copy>& copies, CudaGraphExec graph, CudaStream stream);
 
  private:

@@ -1,5 +1,5 @@
-// What is used of CUDA's driver, found when it is first asked for: neither its headers nor its library need
-// be there to build this, or to run without a GPU.
+// The CUDA driver functions that we use, loaded when first needed: building needs no CUDA headers,
+// and running without a GPU needs no libcuda.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using CudaFunction = struct CUfunc_st*;
 using CudaKernel = struct CUkern_st*;
 using DevicePointer = unsigned long long;
 
-/** As CUDA has them since 12.3. */
+/** Layouts of the driver's structs since CUDA 12.3. */
 struct EdgeData {
   unsigned char from_port, to_port, type, reserved[5];
 };
@@ -61,15 +61,15 @@ struct Driver {
   int (*cuGraphExecDestroy)(CudaGraphExec graph);
 };
 
-/** Throws where there is none. */
+/** Throws if libcuda cannot be loaded. */
 const Driver& driver();
 
 int type_of(CudaGraphNode node);
 
-/** The kernel that a node of a graph launches, if it does: its name, and how it is launched. */
+/** The kernel name and launch parameters of a kernel node; null for other nodes. */
 const char* kernel_of(CudaGraphNode node, KernelNode& found);
 
-/** Throws what CUDA says of an error. */
+/** Throws with CUDA's error text unless `error` is 0. */
 void check(int error, const char* what);
 
 } // namespace mlx_serve

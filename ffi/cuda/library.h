@@ -1,4 +1,4 @@
-// A library of CUDA's, opened when it is first asked for: neither it nor its headers need be there to build this.
+// A CUDA library, loaded when first needed: building needs neither it nor its headers.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@ namespace mlx_serve {
 
 class Library {
  public:
-  /** Throws where there is none. */
+  /** Throws if the library cannot be loaded. */
   explicit Library(const char* name) : name_(name), handle_(dlopen(name, RTLD_NOW)) {
     if (!handle_) throw std::runtime_error("CUDA's " + name_ + " is not there");
   }

@@ -15,9 +15,9 @@ namespace {
 constexpr size_t LEAST = 256;
 constexpr size_t CHUNK = 1 << 20;
 
-/** Arrays are freed on MLX's threads too. */
+/** MLX's threads free arrays too. */
 std::mutex mutex;
-/** By size: powers of two. */
+/** Free pinned memory by size, a power of two. */
 std::map<size_t, std::vector<void*>> idle;
 
 void use_device() {

@@ -1,15 +1,18 @@
-// Memory of MLX's arrays on CUDA, and memory of the host's that a GPU reads and writes.
+// Memory of MLX's arrays on CUDA, and pinned host memory that the GPU can access.
 #pragma once
 
 #include "mlx/array.h"
 
 namespace mlx_serve {
 
-/** MLX's own record of an array's memory there (mlx/backend/cuda/allocator.h, whose includes need CUDA). */
+/**
+ * MLX's record of an array's memory, redeclared: its own header (mlx/backend/cuda/allocator.h)
+ * needs CUDA's.
+ */
 struct Memory {
   void* data;
   size_t size;
-  /** -1 where the host reads it as it is. */
+  /** -1 if the host can read it directly (managed or pinned memory). */
   int device;
 };
 
@@ -17,12 +20,12 @@ inline Memory* memory_of(const mlx::core::array& x) {
   return static_cast<Memory*>(const_cast<mlx::core::array&>(x).buffer().ptr());
 }
 
-/** Where its first number is. */
+/** The address of the array's first element. */
 inline char* address_of(const mlx::core::array& x) {
   return static_cast<char*>(memory_of(x)->data) + x.offset();
 }
 
-/** Gives an array memory of the host's, which goes back to the others when nobody holds it any more. */
+/** Gives an array pinned host memory, which returns to the free list when the array is freed. */
 void pin(mlx::core::array& x);
 
 } // namespace mlx_serve

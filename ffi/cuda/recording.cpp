@@ -1,12 +1,13 @@
-// A step of a model is a few hundred launches, and MLX takes the host longer over each than a GPU takes to
-// run it. Recorded as a CUDA graph it is a single launch.
+// Captures a model step as a CUDA graph. A step is a few hundred launches, and MLX takes the host
+// longer per launch than the GPU takes to run it; a graph is a single launch.
 //
-// The operations of a step are run as MLX would, with their kernels captured instead of launched. A graph
-// holds addresses: the memory that these operations were given must never be anybody else's. MLX's allocator
-// cannot be told so; but it hands out what it has cached before it asks for more. So its cache is emptied,
-// the step rehearsed, which fills it with all that a step needs, until that asks for nothing new; then it is
-// captured, and in the end everything in the cache is allocated and kept: the pool. Recordings share it,
-// for they are played one after the other.
+// The step's operations run as MLX would run them while the driver captures their kernels. A graph
+// contains addresses, so the memory that these operations were given must never be used for
+// anything else. MLX's allocator has no call for that, but it serves requests from its cache before
+// it allocates. So: empty the cache; rehearse the step, which fills the cache with all memory that
+// a step needs, until a rehearsal allocates nothing new; capture; finally allocate everything in
+// the cache and keep it. That is the pool. All recordings share it, because they are replayed one
+// after the other.
 #include "recording.h"
 
 #include <cstring>
@@ -34,12 +35,12 @@ namespace mx = mlx::core;
 using Arrays = std::vector<mx::array>;
 
 namespace mlx::core::cu {
-/** As it begins: MLX's header needs CUDA's. */
+/** The first members of MLX's class, whose header needs CUDA's. */
 struct CommandEncoder {
   void* device;
   mlx_serve::CudaStream stream;
 };
-/** A libmlx without CUDA has none. */
+/** Weak, because libmlx without CUDA does not define it. */
 [[gnu::weak]] CommandEncoder& get_command_encoder(Stream stream);
 } // namespace mlx::core::cu
 
@@ -52,21 +53,24 @@ CudaStream stream_of(mx::Stream stream) {
 }
 
 /**
- * Until all memory that operations worked with is free. MLX waits for what it runs behind the last of them, but lets go
- * of their memory just after that: only when it waits again has it done so.
+ * Waits until the operations' memory has been released. MLX releases it shortly after a
+ * synchronization returns; a second synchronization returns later than that.
  */
 void settle(mx::Stream stream) {
   mx::synchronize(stream);
   mx::synchronize(stream);
 }
 
-/** What operations were given: sizes of memory, and the memory that arrays have it in. */
+/** Memory that the allocator gave to operations: all sizes, and the buffers of their outputs. */
 struct Given {
   std::set<size_t> sizes;
   std::set<Memory*> memory;
 };
 
-/** As MLX evaluates them, but that nothing is kept until the GPU is done: it is all on one stream. */
+/**
+ * Evaluates operations like MLX, but keeps no inputs alive until the GPU is done, because all run
+ * on one stream.
+ */
 Given perform(Arrays computed, mx::Stream stream) {
   Given given;
   for (auto& each : computed) {
@@ -86,14 +90,16 @@ Given perform(Arrays computed, mx::Stream stream) {
       given.sizes.insert(memory->size);
       hidden -= memory->size;
     }
-    // What an operation works with besides is freed when the stream has been synchronized.
+    // Temporary memory of the operation, which is freed when the stream is synchronized.
     if (hidden != 0) given.sizes.insert(hidden);
     const_cast<mx::array&>(x).detach();
   }
   return given;
 }
 
-/** Those of a graph that only computes: it must not allocate, for then the addresses are its own. */
+/**
+ * The graph's nodes. Throws if one allocates, because that memory would not be part of the pool.
+ */
 std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   constexpr int ALLOCATION = 10;
   size_t count = 0;
@@ -106,13 +112,18 @@ std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   return nodes;
 }
 
-/** Whether AWAIT_INPUTS is something: only GPUs of 9.0 and later know it. */
+/**
+ * Whether kernels use programmatic dependent launch (AWAIT_INPUTS): compute capability 9.0 and
+ * later.
+ */
 bool kernels_wait() {
   const auto name = std::get<std::string>(mx::device_info(mx::Device::gpu).at("architecture")); // sm_90
   return std::stoi(name.substr(3)) >= 90;
 }
 
-/** Whether it is a kernel of ours: they all wait for the launch before them (src/kernels/host/cuda.h). */
+/**
+ * Whether the node is one of our kernels, which all execute AWAIT_INPUTS (src/kernels/host/cuda.h).
+ */
 bool waits_itself(CudaGraphNode node) {
   KernelNode found{};
   const char* const name = kernel_of(node, found);
@@ -120,9 +131,11 @@ bool waits_itself(CudaGraphNode node) {
 }
 
 /**
- * Lets a kernel of ours begin before the one ahead of it has ended: it loads its weights meanwhile, and its launch takes
- * no time. That one must let it: ours do when they have their inputs (AWAIT_INPUTS), and those of cuBLAS that begin early
- * themselves. Behind others it would begin later than it does now (docs/log.md). A node behind several is left as it is.
+ * Makes the edges to our kernels programmatic, so that a kernel starts before its predecessor has
+ * ended: it loads weights meanwhile, and the launch latency is hidden. The predecessor must trigger
+ * that: our kernels do in AWAIT_INPUTS, and so do cuBLAS kernels that themselves start early. After
+ * other kernels a programmatic edge would start ours later than a plain one (docs/log.md). Nodes
+ * with several predecessors are left as they are.
  */
 void overlap(CudaGraph graph) {
   constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};
@@ -144,13 +157,15 @@ void overlap(CudaGraph graph) {
   }
 }
 
-/** The memory of all recordings, and how many there are. */
+/** The memory of all recordings, and the number of recordings. */
 Arrays pool;
 int recordings = 0;
-/** Grows when memory of theirs was lost: what was recorded before is worth nothing. */
+/** Incremented when memory of the pool was lost, which invalidates all earlier recordings. */
 int generation = 0;
 
-/** What is in the pool goes to MLX's cache, and nothing else is there. */
+/**
+ * Moves the pool's memory to MLX's cache, which then contains nothing else; returns its buffers.
+ */
 std::set<Memory*> lend_pool() {
   mx::clear_cache();
   std::set<Memory*> lent;
@@ -159,14 +174,14 @@ std::set<Memory*> lend_pool() {
   return lent;
 }
 
-/** Takes all that MLX has cached, which is of these sizes, into the pool. */
+/** Moves everything in MLX's cache, which has buffers of these sizes, to the pool. */
 void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stream stream) {
   for (const Memory* memory : lent) sizes.insert(memory->size);
   Arrays fresh;
   for (const size_t size : sizes) {
     for (;;) {
       const size_t before = mx::get_cache_memory();
-      // Memory of a GPU's, by an operation that needs nothing else.
+      // arange allocates only its output, in GPU memory.
       auto taken = mx::arange(0.0, static_cast<double>(size / sizeof(float)), mx::float32, stream);
       taken.eval();
       const bool was_cached = mx::get_cache_memory() < before;
@@ -187,7 +202,7 @@ void free_unused() {
   if (recordings == 0) pool.clear();
 }
 
-/** An output of a recording, which is the pool's. */
+/** An output of a recording; its memory belongs to the pool. */
 struct Made {
   mx::Shape shape;
   mx::Dtype dtype;
@@ -195,7 +210,7 @@ struct Made {
   Memory memory;
 };
 
-/** What a step's operations make, several times over: for rehearsals, and the last to be captured. */
+/** The step's outputs, built several times: for rehearsals, and the last to be captured. */
 using Takes = std::vector<Arrays>;
 
 class Recording {
@@ -281,7 +296,7 @@ class Recording {
     playable_ = {made, driver().cuGraphExecDestroy};
   }
 
-  /** The sizes of memory that the step was given. */
+  /** Runs the step once; returns the sizes of its memory. */
   static std::set<size_t> rehearse(Arrays outputs, mx::Stream stream) {
     auto sizes = perform(tape_of(outputs).computed, stream).sizes;
     outputs.clear();
@@ -297,7 +312,7 @@ class Recording {
     check(driver().cuStreamBeginCapture(handle, RELAXED), "cuStreamBeginCapture");
     CudaGraph graph = nullptr;
     try {
-      // Where they are copied from and to, a launch is told.
+      // The missing addresses are set before each replay (prepare).
       std::vector<Copy> from, to;
       for (const auto& input : inputs_) from.push_back({address_of(input), nullptr, input.nbytes()});
       given_.capture(from, handle);
@@ -321,10 +336,10 @@ class Recording {
 
   const int generation_ = generation;
   Arrays inputs_;
-  /** Weights, pools of keys and values, constants: a graph holds their addresses. */
+  /** Weights, KV pools, constants: kept, because the graph contains their addresses. */
   Arrays taken_;
   std::vector<Made> made_;
-  /** What a step begins and ends with. */
+  /** The copies of inputs and of outputs. */
   RecordedCopies given_, copied_;
   std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph_{nullptr, nullptr};
   std::unique_ptr<CUgraphExec_st, int (*)(CudaGraphExec)> playable_{nullptr, nullptr};
@@ -372,8 +387,8 @@ mx::array pinned(const void* data, mx::Shape shape, mx::Dtype dtype) {
 }
 
 /**
- * A copy of the host's memory, in order behind what makes it. MLX would move the array to memory of both, for which it
- * waits until the GPU does nothing at all.
+ * Copies an array to pinned host memory in stream order. MLX would move the array to managed memory
+ * instead and wait until the whole GPU is idle.
  */
 class Fetch : public mx::Primitive {
  public:

@@ -1,4 +1,4 @@
-/* Steps of a model as CUDA graphs, in mlx-c's manner. Without CUDA every call is an error. */
+/* Captures model steps as CUDA graphs and replays them; conventions of mlx-c. Without CUDA every call fails. */
 #ifndef MLX_SERVE_RECORDING_H
 #define MLX_SERVE_RECORDING_H
 
@@ -14,15 +14,21 @@ typedef struct mlx_serve_recording_ {
   void* ctx;
 } mlx_serve_recording;
 
-/** A copy of these numbers where both the host and the GPU read them, without moving pages. */
+/**
+ * An array with a copy of `data` in pinned host memory, which the GPU reads without page migration.
+ */
 int mlx_serve_pinned(
     mlx_array* res, const void* data, const int* shape, size_t shape_num, mlx_dtype dtype);
-/** A copy that the host reads once it is evaluated, or the array itself where the host reads that. */
+/**
+ * A copy of `x` in pinned host memory, readable once it is evaluated; `x` itself if the host can
+ * read it.
+ */
 int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * All that computes `outputs` from `inputs`, which are evaluated. The outputs come so many times, by the same
- * operations: all but the last may be run, as rehearsals. Nobody else may hold them, and they are taken out
- * of the vector. An error where they cannot be recorded.
+ * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs`
+ * holds `takes` copies of the step's outputs, built by the same operations: the last is captured,
+ * the others may be run as rehearsals. The outputs are removed from the vector, and nobody else may
+ * hold them. Fails if the step cannot be captured.
  */
 int mlx_serve_recording_new(
     mlx_serve_recording* res,
@@ -31,8 +37,9 @@ int mlx_serve_recording_new(
     int takes,
     const mlx_stream s);
 /**
- * The outputs for other inputs of the same shapes. One of more than 64 KiB is only what the recording has
- * made: to be copied by an operation that is evaluated before it is played again, and not to be read.
+ * Replays the graph for other inputs of the same shapes. An output above 64 KiB is a view of the
+ * recording's memory, valid until the next replay: copy it with an operation that is evaluated
+ * before that, never read it.
  */
 int mlx_serve_play(
     mlx_vector_array* res,

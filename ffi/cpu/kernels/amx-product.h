@@ -1,6 +1,8 @@
-// Products of more rows with quantized weights in panels, by AMX: it multiplies tiles of bytes, and sums in 32 bits. Numbers
-// of x and weights become integers of 24 bits by the largest of their row or column, three digits of 8 each, and of the nine
-// products of digits the six that count are summed: to twice of what float32 is off by. Part of kernels.cpp.
+// Products of many rows with quantized weights in panels, by AMX: tile products of 8-bit integers,
+// accumulated in 32 bits. Numbers of x and weights are converted to 24-bit integers, scaled by the
+// maximum of their row or column, and split into three 8-bit digits. Of the nine digit products the
+// six significant ones are accumulated; the error is at most twice that of float32. Part of
+// kernels.cpp.
 #pragma once
 
 #include "quantized-product.h"
@@ -8,30 +10,37 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** A tile of sums is 16 columns by 16 rows of x; one of an operand is a digit of 16 of them by STEP of the depth. */
+/**
+ * An accumulator tile is 16 columns by 16 rows of x. An operand tile is one digit of 16 rows or
+ * columns by STEP of the depth.
+ */
 constexpr int TILE = 16, STEP = 64;
 
-/** So much of the depth at a time has scales of its own. The digits of 16 rows stay in the L1 cache for a strip's columns. */
+/**
+ * Depth per slice. Each slice has its own scales; the digits of 16 rows of a slice fit in the L1
+ * cache.
+ */
 constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 
-/** So many panels at a time, a strip: their digits stay in the L2 cache for all rows. */
+/** Panels per strip: a strip's digits for a slice fit in the L2 cache while all rows use them. */
 constexpr int STRIP_TILES = 8, STRIP_COLUMNS = STRIP_TILES * TILE;
 
 /**
- * The most floats for GROUP numbers of a row of x, those of a row of one group: a step of digits, a scale, and one for what a
- * tile reads behind the last rows; in whole lines.
+ * Floats per GROUP numbers of a row of x in this layout (Kernels::arranged). The worst case is a
+ * row of one group: a step of digits, a scale, and slack for tile loads past the last rows; rounded
+ * up to cache lines.
  */
 constexpr int TILED = 64;
 static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILE == PANEL_COLUMNS);
 
-/** With fewer rows it takes longer to unpack the weights than tiles save. */
+/** Up to this many rows unpacking the weights costs more than tiles save. */
 constexpr int MOST_UNTILED = 12;
 
 static INLINE bool takes_tiles(const QuantizedProduct& p) {
   return p.in_panels && p.rows > MOST_UNTILED;
 }
 
-/** Part of the depth. */
+/** A slice of the depth. */
 struct DepthSlice {
   int index, start, size, steps;
 
@@ -41,7 +50,10 @@ struct DepthSlice {
   }
 };
 
-/** The rows of x that share tiles: `count` from `first` on. For each slice there are tiles of digits, then the rows' scales. */
+/**
+ * The rows of x that share tiles: `count` rows starting at `first`. Memory per slice: tiles of
+ * digits, then the rows' scales.
+ */
 struct Block {
   int first, count;
   float* x;
@@ -52,7 +64,10 @@ struct Block {
     x = (float*)arranged + (long)first * (steps * DIGITS * TILE + slices);
   }
 
-  /** TILE times `count` words of four digits. A tile reads TILE times TILE; what the others are summed to is not used. */
+  /**
+   * TILE * `count` words of four digits. Tile loads read TILE * TILE words; results of the extra
+   * rows are ignored.
+   */
   INLINE float* digits(const DepthSlice& slice, int step, int digit) const {
     return x + (long)count * (slice.index * (SLICE_STEPS * DIGITS * TILE + 1) + (step * DIGITS + digit) * TILE);
   }
@@ -62,7 +77,7 @@ struct Block {
   }
 };
 
-/** Lane i of x[j] becomes lane j of x[i]. */
+/** Transposes 16 vectors of 16 lanes. */
 static INLINE void transpose(__m512* x) {
   __m512 pairs[TILE], fours[TILE];
   for (int i = 0; i < TILE; i += 2) {
@@ -93,7 +108,10 @@ static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
 
-/** Where the lowest digits of GROUP integers are, in the order of a tile: of 4 bits first those of the low ones of a byte. */
+/**
+ * Byte positions of the lowest digits of GROUP integers, in tile order: for 4 bits first those of
+ * the low nibbles.
+ */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m128i low = _mm512_cvtepi32_epi8(_mm512_slli_epi32(lanes, bits == 4 ? 3 : 2));
@@ -101,7 +119,7 @@ static INLINE __m512i tile_order(int bits) {
   return _mm512_castsi256_si512(_mm256_set_m128i(high, low));
 }
 
-/** One digit of STEP integers. */
+/** Extracts one digit of STEP integers. */
 static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order) {
   const __m512i places = _mm512_add_epi8(order, _mm512_set1_epi8(digit));
   const __m512i low = _mm512_permutex2var_epi8(integers[0], places, integers[1]);
@@ -109,7 +127,10 @@ static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order
   return _mm512_inserti64x4(low, _mm512_castsi512_si256(high), 1);
 }
 
-/** Rows as the second operand of tiles: four of the depth, next to those of the other rows. */
+/**
+ * Converts rows of x to AMX's second operand: words of four digits along the depth, interleaved by
+ * row.
+ */
 static void arrange_tiles(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   if (!takes_tiles(p)) return arrange(x, first, p, arranged);
   const Block block(arranged, first, p);
@@ -126,7 +147,7 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
         zero += some * 0;
       }
       factors[row] = MOST_INTEGER / highest(top);
-      // What is not finite makes all sums so.
+      // `zero` is NaN if a number is not finite, which makes all of the row's results NaN.
       block.scales(slice)[row] = 1 / factors[row] + sum(zero);
     }
     for (int step = 0; step < slice.steps; step++) {
@@ -152,7 +173,10 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
   }
 }
 
-/** What makes integers of STEP weights of a column: the scale and bias of each GROUP. */
+/**
+ * Converts STEP weights of a column to integers: scale and bias of each of two GROUPs, and the
+ * column's factor.
+ */
 struct Pair {
   float of[2];
 };
@@ -161,16 +185,19 @@ struct Scaling {
   float factor;
 };
 
-/** Makes digits of a panel's weights. Of 4 bits a group has 16 different ones. */
+/**
+ * Unpacks a panel's 4-bit weights to digits: a group has only 16 different weights, so they are
+ * looked up.
+ */
 template <class Kind>
 struct Unpack {
   static constexpr int WORDS = STEP * 4 / 32;
   const Floats levels = Kind::levels();
 
-  /** To a row of three tiles for each column. */
+  /** Writes, per column, one row of each of the three digit tiles. */
   template <class Scalings>
   INLINE void unpack(const __m512i* words, const Scalings& scaling, signed char (*to)[STEP]) const {
-    // Column 4 * i + j has its words in lane i of fours[j].
+    // The words of column 4 * i + j are in 128-bit lane i of fours[.][j].
     __m512i pairs[WORDS], fours[2][4];
     for (int i = 0; i < WORDS; i += 2) {
       pairs[i] = _mm512_unpacklo_epi32(words[i], words[i + 1]);
@@ -201,11 +228,12 @@ struct Unpack {
     static constexpr int value = I;
   };
 
-  /** `twice`: the words of a group, and again, and those of the next one. */
+  /** `twice`: the words of a group twice, then those of the next group twice. */
   INLINE void unpack_column(__m512i twice, const Scaling& from, signed char (*to)[STEP]) const {
     const __m512i a = integers_of((levels * from.scales.of[0] + from.biases.of[0]) * from.factor);
     const __m512i b = integers_of((levels * from.scales.of[1] + from.biases.of[1]) * from.factor);
-    // Each byte's low or high nibble in its bits 2 to 5: a weight is 4 bytes. The digit goes to the bits below.
+    // Moves each nibble to bits 2 to 5 of a byte: the offset of a 4-byte integer in a lookup table
+    // of 16. The two bits below select the digit.
     const long long low = 0x362e261e160e063e, high = 0x3a322a221a120a02;
     const __m512i nibbles =
         _mm512_multishift_epi64_epi8(_mm512_setr_epi64(low, low, high, high, low, low, high, high), twice);
@@ -245,7 +273,8 @@ struct Unpack<PanelInts<8>> {
   }
 };
 
-// The tiles: sums by what their digits count, the digits of weights, and two of x. The compiler wants literals.
+// AMX tile registers: accumulators by significance, the three digits of the weights, two tiles of
+// x. Macros, because the intrinsics need literals.
 #define FIRST 0
 #define SECOND 1
 #define THIRD 2
@@ -255,7 +284,7 @@ struct Unpack<PanelInts<8>> {
 #define X 6
 #define NEXT_X 7
 
-/** What the processor is told of them. */
+/** The tile configuration (ldtilecfg). */
 struct Shapes {
   unsigned char palette = 1, start = 0, reserved[14] = {};
   unsigned short row_bytes[16] = {};
@@ -269,12 +298,15 @@ struct Shapes {
   }
 };
 
-/** A whole number of panels. */
+/** A range of columns, a multiple of a panel. */
 struct Columns {
   int first, count;
 };
 
-/** The columns of a strip with a slice of the depth, and the sums of up to TILE rows with a panel of them. */
+/**
+ * The digits of a strip of columns for a slice of the depth, and the results of up to TILE rows
+ * with one panel.
+ */
 template <class Kind>
 struct TiledProduct {
   static constexpr int GROUPS = SLICE / GROUP;
@@ -284,9 +316,9 @@ struct TiledProduct {
   const Unpack<Kind> bits{};
   Digits weights[STRIP_TILES * SLICE_STEPS] __attribute__((aligned(64)));
   float column_scales[STRIP_TILES][TILE];
-  float scales[GROUPS][TILE], biases[GROUPS][TILE], factors[TILE]; // of the panel that is unpacked
+  float scales[GROUPS][TILE], biases[GROUPS][TILE], factors[TILE]; // of the panel that is being unpacked
 
-  /** Sums that are not in `out` yet: they are put there while the next ones are made. */
+  /** Accumulators that are not in `out` yet: they are written while the next ones are computed. */
   struct {
     int sums[DIGITS][TILE][TILE] __attribute__((aligned(64)));
     Floats column_scales;
@@ -294,13 +326,16 @@ struct TiledProduct {
     float* out;
     float beta;
     int rows = 0;
-  } made;
+  } pending;
 
   explicit TiledProduct(const QuantizedProduct& p) : p(p) {}
 
-  /** Finds the columns' scales, by their largest weights. */
+  /**
+   * Computes the columns' scales from their largest possible weights, and prefetches the next
+   * panel's.
+   */
   INLINE void measure(const Panel& panel, const DepthSlice& slice, float* own_scales) {
-    constexpr int LARGER = 11; // of two numbers without their signs
+    constexpr int LARGER = 11; // vrangeps: maximum of the absolute values
     const int shift = __builtin_ctz(p.group);
     __m512 top = (__m512)all(LEAST_TOP);
     for (int group = 0; group < slice.size / GROUP; group++) {
@@ -316,7 +351,10 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Of a step of the strip. Those that no other rows need take turns in two places. */
+  /**
+   * Where the digits of a step are stored. With a single block of rows two alternating buffers
+   * suffice.
+   */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }
@@ -358,31 +396,35 @@ struct TiledProduct {
     _tile_dpbssd(THIRD, HIGH, X);
   }
 
-  /** Puts what has been made where it belongs. */
+  /** Combines the pending accumulators and writes them to `out`. */
   INLINE void finish() {
     __m512 sums[TILE];
     for (int i = 0; i < TILE; i++) {
       Floats all = {};
       for (int digits = THIRD; digits >= FIRST; digits--) {
-        all = all / 256 + (Floats)_mm512_cvtepi32_ps(_mm512_load_si512(made.sums[digits][i]));
+        all = all / 256 + (Floats)_mm512_cvtepi32_ps(_mm512_load_si512(pending.sums[digits][i]));
       }
       sums[i] = (__m512)all;
     }
     transpose(sums);
-    // The product of two highest digits counts 2 to the power of 32.
-    const Floats scales = made.column_scales * (1L << 32);
-    float* out = made.out;
-    for (int i = 0; i < made.rows; i++, out += p.out_stride) {
-      const Floats row = (Floats)sums[i] * scales * made.row_scales[i];
-      store(out, made.beta == 0 ? row : row + made.beta * load(out));
+    // The product of the two highest digits has the weight 2^32.
+    const Floats scales = pending.column_scales * (1L << 32);
+    float* out = pending.out;
+    for (int i = 0; i < pending.rows; i++, out += p.out_stride) {
+      const Floats row = (Floats)sums[i] * scales * pending.row_scales[i];
+      store(out, pending.beta == 0 ? row : row + pending.beta * load(out));
     }
-    made.rows = 0;
+    pending.rows = 0;
   }
 
-  /** The sums of some rows with the columns of a tile; the first rows unpack the strip's weights for all others. */
+  /**
+   * Multiplies a block of rows by one panel; the first block unpacks the strip's weights for all
+   * others.
+   */
   void multiply_block(const Block& block, Columns strip, const DepthSlice& slice, int tile) {
     const int first = tile * slice.steps;
-    // What was stored is slow to load at once: each step is unpacked before the one ahead of it is multiplied.
+    // Loading data right after storing it is slow, so each step is unpacked one step ahead of its
+    // product.
     if (block.first == 0 && tile == 0) unpack(strip, slice, 0);
     _tile_zero(FIRST);
     _tile_zero(SECOND);
@@ -390,16 +432,16 @@ struct TiledProduct {
     for (int i = 0; i < slice.steps; i++) {
       if (block.first == 0) unpack(strip, slice, first + i + 1);
       multiply(block, slice, i, digits(first + i));
-      if (i == 0 && made.rows > 0) finish();
+      if (i == 0 && pending.rows > 0) finish();
     }
-    _tile_stored(FIRST, made.sums[FIRST], TILE * 4);
-    _tile_stored(SECOND, made.sums[SECOND], TILE * 4);
-    _tile_stored(THIRD, made.sums[THIRD], TILE * 4);
-    made.row_scales = block.scales(slice);
-    made.column_scales = load(column_scales[tile]);
-    made.out = p.out + block.first * p.out_stride + strip.first + tile * TILE;
-    made.beta = slice.index == 0 ? p.beta : 1;
-    made.rows = block.count;
+    _tile_stored(FIRST, pending.sums[FIRST], TILE * 4);
+    _tile_stored(SECOND, pending.sums[SECOND], TILE * 4);
+    _tile_stored(THIRD, pending.sums[THIRD], TILE * 4);
+    pending.row_scales = block.scales(slice);
+    pending.column_scales = load(column_scales[tile]);
+    pending.out = p.out + block.first * p.out_stride + strip.first + tile * TILE;
+    pending.beta = slice.index == 0 ? p.beta : 1;
+    pending.rows = block.count;
   }
 };
 

@@ -1,4 +1,4 @@
-// Attention over blocks: heads are prepared, keys and values written, queries attended. Part of kernels.cpp.
+// Paged attention: prepares heads, writes keys and values, attends. Part of kernels.cpp.
 #pragma once
 
 #include "rows.h"
@@ -49,7 +49,7 @@ static void prepare(
   }
 }
 
-/** Scores of Q queries with all keys of a block: (Q, BLOCK_TOKENS). */
+/** Scores of Q queries against all keys of a KV block: (Q, BLOCK_TOKENS). */
 template <int Q>
 static INLINE void score(const float* queries, const float* keys, int dim, float* scores) {
   for (int t = 0; t < BLOCK_TOKENS; t += 2 * LANES) {
@@ -69,7 +69,9 @@ static INLINE void score(const float* queries, const float* keys, int dim, float
   }
 }
 
-/** sums (Q, dim) += weights times values, `stride` apart, of the tokens from..to of a block. */
+/**
+ * sums (Q, dim) += weights * values of tokens from..to of a KV block; values are `stride` apart.
+ */
 template <int Q>
 static INLINE void add_values(
     const float* weights, const float* values, long stride, int from, int to, int dim, float* sums) {
@@ -101,14 +103,14 @@ static INLINE void add_values(
   }
 }
 
-/** One query's softmax so far: the highest score, and the sum of the weights relative to it. */
+/** One query's online softmax: maximum score, and the sum of the weights relative to it. */
 struct Softmax {
   float top, total;
 };
 
 /**
- * Makes weights of scores, 0 outside from..to. Returns the factor that rescales earlier sums. A score that is
- * NaN makes weights that are NaN.
+ * Replaces a block's scores by softmax weights, 0 outside from..to. Returns the factor that
+ * rescales earlier sums. A NaN score makes the weights NaN.
  */
 static INLINE float update_softmax(Softmax& soft, float* scores, int from, int to, float cap) {
   Ints token;

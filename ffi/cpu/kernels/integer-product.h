@@ -1,5 +1,6 @@
-// Products with quantized weights in panels by integers (VNNI): a group of x becomes integers of 24 bits, three digits
-// of 8, and what their sums are multiplied with, so that all is as exact as float32. Part of kernels.cpp.
+// Products with quantized weights in panels by integer dot products (VNNI). Each group of x is
+// converted to 24-bit integers (three 8-bit digits) and a scale, so that the result is as exact as
+// in float32. Part of kernels.cpp.
 #pragma once
 
 #include "panels.h"
@@ -9,28 +10,29 @@ namespace VARIANT {
 
 constexpr int DIGITS = 3;
 
-/** The largest integer whose digits of -128 to 127 all fit. */
+/** The largest integer that three signed digits represent. */
 constexpr float MOST_INTEGER = 127 * 65536;
 
-/** Where all numbers are smaller they are 0. */
+/** If all numbers of a group are smaller, they count as 0. */
 constexpr float LEAST_TOP = 1e-30f;
 
-/** How far ahead a panel's words are prefetched, and its scales, in groups. */
+/** Prefetch distance of a panel's words, in bytes, and of its scales, in groups. */
 constexpr int WORDS_AHEAD = 2048, GROUPS_AHEAD = 16;
 
-/** So many rows at a time: their sums are in registers. */
+/** Maximum rows per pass, such that the accumulators fit in registers. */
 constexpr int MOST_ROWS = 6;
 
-/** Integers, their digits in the bytes of a lane. */
+/** Rounds to integers whose signed digits are the bytes of a lane. */
 static INLINE __m512i integers_of(Floats x) {
-  // Each digit above the others carries what these are short of.
+  // Adding and flipping 0x808080 carries from negative lower digits into the higher ones.
   const __m512i middle = _mm512_set1_epi32(0x808080);
   return _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), middle), middle);
 }
 
 /**
- * A row of x as integers. Of each group there are the digits, the highest last, and of these first what is multiplied with
- * the first plane of the weights. Then come the scales and sums of all groups.
+ * A row of x as integers. Memory: per group its three digits, the highest last, each ordered by the
+ * planes of the weights; then all groups' scales, then all groups' sums (for the quantization
+ * bias).
  */
 struct IntegerRow {
   static constexpr int BYTES = DIGITS * GROUP;
@@ -44,12 +46,14 @@ struct IntegerRow {
     sums = scales + groups;
   }
 
-  /** What the integers count where this is the largest number: a power of two, by which nothing is rounded. */
+  /**
+   * The scale of a group whose largest number is `top`: a power of two, so that scaling is exact.
+   */
   static INLINE float scale_of(float top) {
     const float least = (top > LEAST_TOP ? top : LEAST_TOP) * (1 / MOST_INTEGER);
     unsigned bits;
     __builtin_memcpy(&bits, &least, sizeof bits);
-    bits = (bits + 0x7fffff) & 0x7f800000; // up to the next one
+    bits = (bits + 0x7fffff) & 0x7f800000; // rounds up to a power of two
     float scale;
     __builtin_memcpy(&scale, &bits, sizeof scale);
     return scale;
@@ -79,7 +83,10 @@ struct IntegerRow {
 
 static_assert(IntegerRow::BYTES / 4 + 2 <= GROUP, "it is no larger than x");
 
-/** M rows with N panels that are `apart` from each other: memory that is read in several places is read faster. */
+/**
+ * Multiplies M rows by N panels that are `apart` columns apart: several memory streams are read
+ * faster than one.
+ */
 template <class Kind, int M, int N>
 static INLINE void integer_tile(const QuantizedProduct& p, int first, int column, long apart) {
   const int groups = p.depth / GROUP, shift = __builtin_ctz(p.group / GROUP);
@@ -127,7 +134,7 @@ static INLINE void integer_tile(const QuantizedProduct& p, int first, int column
   }
 }
 
-/** Not inlined: with all instances in one function the addresses are spilled. */
+/** Not inlined: with all instances in one function the compiler spills addresses. */
 template <class Kind, int M, int N>
 static __attribute__((noinline)) void integer_tiles(const QuantizedProduct& p, int first, int from, int to) {
   const int apart = (to - from) / PANEL_COLUMNS / N * PANEL_COLUMNS;
@@ -141,12 +148,12 @@ template <class Kind>
 static void integer_product(const QuantizedProduct& p, int from, int to) {
   if (p.rows == 1) return integer_tiles<Kind, 1, 4>(p, 0, from, to);
   if (p.rows == 2) return integer_tiles<Kind, 2, 2>(p, 0, from, to);
-  // A panel stays in the L1 cache for all rows.
-  const int turns = (p.rows + MOST_ROWS - 1) / MOST_ROWS;
+  // Each panel stays in the L1 cache while all rows use it.
+  const int passes = (p.rows + MOST_ROWS - 1) / MOST_ROWS;
   for (int column = from; column < to; column += PANEL_COLUMNS) {
-    for (int turn = 0; turn < turns; turn++) {
-      const int first = p.rows * turn / turns, end = column + PANEL_COLUMNS;
-      switch (p.rows * (turn + 1) / turns - first) {
+    for (int pass = 0; pass < passes; pass++) {
+      const int first = p.rows * pass / passes, end = column + PANEL_COLUMNS;
+      switch (p.rows * (pass + 1) / passes - first) {
         case 3: integer_tiles<Kind, 3, 1>(p, first, column, end); break;
         case 4: integer_tiles<Kind, 4, 1>(p, first, column, end); break;
         case 5: integer_tiles<Kind, 5, 1>(p, first, column, end); break;

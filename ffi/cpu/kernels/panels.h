@@ -1,4 +1,5 @@
-// Quantized matrices in panels: a vector has a word, a scale or a bias of each of its columns. Part of kernels.cpp.
+// Quantized matrices in panels: one vector load gets a word, a scale or a bias of each of the
+// panel's 16 columns. Part of kernels.cpp.
 #pragma once
 
 #include "quantized-weights.h"
@@ -8,7 +9,7 @@ namespace VARIANT {
 
 static_assert(PANEL_COLUMNS == LANES);
 
-/** A number of each column. */
+/** Loads one scale or bias of each column, as floats. */
 static INLINE Floats load_numbers(const void* from, Numbers numbers, long index) {
   if (numbers == Numbers::float32) return load((const float*)from + index);
   const __m256i halves = _mm256_loadu_si256((const __m256i*)((const short*)from + index));
@@ -20,25 +21,28 @@ static INLINE void prefetch_numbers(const void* from, Numbers numbers, long inde
   __builtin_prefetch((const char*)from + (numbers == Numbers::float32 ? 4 : 2) * index, 0, 2);
 }
 
-/** As `power_of_two` has it, for each column. */
+/** `power_of_two` of each column's exponent. */
 static INLINE Floats load_powers(const void* exponents, long index) {
   const __m128i bytes = _mm_loadu_si128((const __m128i*)((const char*)exponents + index));
   const __m512i shifted = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
   return (Floats)_mm512_max_epu32(shifted, _mm512_set1_epi32(1 << 22));
 }
 
-/** A group of each column: its weights are scale * q + bias, where a q is a byte. */
+/** One quantization group of each column: weights are scale * q + bias, with q as a byte. */
 struct PanelGroup {
   Floats scale, bias;
 };
 
-/** Weights of SIZE bits. A word has PLANES of them in each byte, the next ones of the row; MOST is the largest. */
+/**
+ * Integer weights of SIZE bits. Each byte of a word has PLANES of them, adjacent in the row. MOST:
+ * the largest q.
+ */
 template <int SIZE>
 struct PanelInts {
   static constexpr int BITS = SIZE, PLANES = 8 / BITS, WORDS = GROUP * BITS / 32;
   static constexpr float MOST = (1 << BITS) - 1;
 
-  /** All there are of 4 bits. */
+  /** The 16 values of a 4-bit q. */
   static INLINE Floats levels() {
     return Affine<4>::levels();
   }
@@ -63,7 +67,7 @@ struct PanelInts {
   }
 };
 
-/** Those of mxfp4: q is 12 more than twice the float of 4 bits. */
+/** mxfp4 weights as integers: q is 12 plus twice the 4-bit float. */
 struct PanelFloats {
   static constexpr int BITS = 4, PLANES = 2, WORDS = 4;
   static constexpr float MOST = 24;
@@ -88,7 +92,7 @@ struct PanelFloats {
   }
 };
 
-/** Calls with the kind that the weights are. */
+/** Calls `use` with an object of the weights' format. */
 template <class Use>
 static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
   if (!p.biases) use(PanelFloats{});
@@ -96,7 +100,10 @@ static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
   else use(PanelInts<8>{});
 }
 
-/** Where the panel is that begins with a column: its words, and the first of its scales and biases. */
+/**
+ * Addresses of the panel that begins with a column: its words, and the index of its first scale and
+ * bias.
+ */
 struct Panel {
   const unsigned char* words;
   long numbers;

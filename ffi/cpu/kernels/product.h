@@ -1,4 +1,5 @@
-// Products of few rows: each row of w is read from memory once, and used for all rows of x. Part of kernels.cpp.
+// Products of few rows: each row of w is read from memory once and used for all rows of x. Part of
+// kernels.cpp.
 #pragma once
 
 #include "../kernels.h"
@@ -19,12 +20,12 @@ struct MakeIndices<0, I...> {
 };
 
 /**
- * Of every SIZE lanes, a's first half and b's, added to their second halves. Done for all powers of two
- * it adds up the lanes of as many vectors as there are lanes.
+ * One step of a horizontal sum of LANES vectors: within every SIZE lanes, adds the first and second
+ * halves of a, and those of b. Repeated for all powers of two it yields the sums of all vectors.
  */
 template <int SIZE, int... I>
 static INLINE Floats folded(Floats a, Floats b, Indices<I...>) {
-  // Lanes of b are counted on from those of a.
+  // __builtin_shufflevector numbers b's lanes from LANES on.
   return __builtin_shufflevector(
              a, b, (I % SIZE < SIZE / 2 ? I : I - SIZE / 2 + LANES)...) +
       __builtin_shufflevector(a, b, (I % SIZE < SIZE / 2 ? I + SIZE / 2 : I + LANES)...);
@@ -43,7 +44,7 @@ static INLINE Floats fold(const Floats* x) {
   }
 }
 
-/** The sum of the lanes of x[i], for each i below LANES. */
+/** Lane i of the result is the sum of the lanes of x[i], for i below LANES. */
 static INLINE Floats sums(const Floats* x) {
   return fold<LANES>(x);
 }
@@ -58,12 +59,15 @@ constexpr int ROWS = 4;
 constexpr int ROWS = 3;
 #endif
 
-/** Where a tile is: from..to of the depth. The sums over what comes before are in the output already. */
+/**
+ * A tile's position and depth range from..to; products over the depth before `from` are in the
+ * output already.
+ */
 struct Slice {
   int row, column, from, to;
 };
 
-/** A tile of M rows of x and N of w: as many sums as the registers hold. */
+/** Computes M rows of x by N rows of w, whose accumulators fit in registers. */
 template <int M, int N>
 static INLINE void tile(const Product& p, Slice at) {
   const float* x = p.x + at.row * p.x_stride;
@@ -75,7 +79,8 @@ static INLINE void tile(const Product& p, Slice at) {
     for (int m = 0; m < M; m++) xs[m] = load(x + m * p.x_stride + i);
     for (int n = 0; n < N; n++) {
       const Floats weights = load(w + n * p.w_stride + i);
-      // The next rows: the processor would prefetch them only once it gets there.
+      // Prefetches the next rows; the hardware prefetcher would start only when they are first
+      // read.
       __builtin_prefetch(w + (n + N) * p.w_stride + i, 0, 2);
       for (int m = 0; m < M; m++) parts[m * N + n] += weights * xs[m];
     }
@@ -108,7 +113,10 @@ static INLINE void tiles(const Product& p, Slice at, int columns) {
   for (; columns > 0; columns--, at.column++) tile<M, 1>(p, at);
 }
 
-/** What is reused stays in the L1 cache: PANEL rows of w, DEPTH of each at a time. */
+/**
+ * Cache blocking: PANEL rows of w, DEPTH of each, stay in the L1 cache while all rows of x use
+ * them.
+ */
 constexpr int PANEL = 3 * COLUMNS, DEPTH = 640;
 
 static void product(const Product& p, int from, int to) {

@@ -1,5 +1,5 @@
-// Products with quantized weights: these are dequantized in registers, or for more rows into the L1 cache. Part of
-// kernels.cpp.
+// Products with quantized weights, dequantized in registers, or for more rows into the L1 cache.
+// Part of kernels.cpp.
 #pragma once
 
 #include "product.h"
@@ -17,7 +17,10 @@ constexpr bool TAKES_PANELS = true;
 constexpr bool TAKES_PANELS = false;
 #endif
 
-/** With 16 lanes two words are dequantized at once, their nibbles interleaved. */
+/**
+ * Without panels rows are copied. With 16 lanes and 4 bits, two words are dequantized together, so
+ * x is interleaved likewise.
+ */
 static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   const int rows = p.rows, depth = p.depth;
 #if defined(__AVX512VNNI__)
@@ -43,7 +46,7 @@ static void arrange(const float* const* x, int first, const QuantizedProduct& p,
   }
 }
 
-/** The sums of M rows with N columns; parts are whole vectors of them. */
+/** Reduces the accumulators `parts` of M rows by N columns and writes them to `out`. */
 template <int M, int N>
 static INLINE void put_sums(const QuantizedProduct& p, const Floats* parts, int column) {
   float whole[M * N + LANES - 1];
@@ -81,14 +84,14 @@ static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
   put_sums<M, N>(p, parts, column);
 }
 
-/** Not inlined: with all instances in one function the addresses are spilled. */
+/** Not inlined: with all instances in one function the compiler spills addresses. */
 template <class Group, int M>
 static __attribute__((noinline)) void quantized_tiles(const QuantizedProduct& p, int from, int to) {
   for (; from + COLUMNS <= to; from += COLUMNS) quantized_tile<Group, M, COLUMNS>(p, from);
   for (; from < to; from++) quantized_tile<Group, M, 1>(p, from);
 }
 
-/** start..end of the depth of some columns, which are `stride` apart in `out`. */
+/** Dequantizes depth start..end of columns from..to; columns are `stride` apart in `out`. */
 template <class Group>
 static INLINE void dequantize_some(
     const QuantizedProduct& p, int from, int to, int start, int end, float* out, long stride) {

@@ -1,4 +1,4 @@
-// What quantized weights are: groups of 4 or 8 bits, and what the bits of a group stand for. Part of kernels.cpp.
+// Dequantizes groups of 4- or 8-bit weights: affine and mxfp4. Part of kernels.cpp.
 #pragma once
 
 #include "../kernels.h"
@@ -7,11 +7,11 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** How many bytes ahead the matrix is prefetched. */
+/** Prefetch distance of the matrix, in bytes. */
 constexpr int AHEAD = 4096;
 
 #if LANES == 8
-/** Of a word, the lowest first. */
+/** The eight nibbles of a word, lowest first. */
 static INLINE Ints nibbles(const unsigned char* from) {
   typedef unsigned Words __attribute__((vector_size(LANES * 4)));
   unsigned word;
@@ -21,7 +21,10 @@ static INLINE Ints nibbles(const unsigned char* from) {
 #endif
 
 #if LANES == 16
-/** A group of 4 bits has 16 different weights, as many as there are lanes: each lane looks up one. */
+/**
+ * A group of 4-bit weights has 16 different values, which fit in one register: weights are looked
+ * up by a permute.
+ */
 struct Known {
   static constexpr int BITS = 4;
   Floats known;
@@ -36,7 +39,7 @@ struct Known {
 };
 #endif
 
-/** The weights of a group: scale * q + bias. */
+/** A group of affine weights: scale * q + bias. */
 template <int SIZE>
 struct Affine {
   typedef float Scale;
@@ -45,7 +48,7 @@ struct Affine {
 
   INLINE Affine(const float* scale, const float* bias) : scale(all(*scale)), bias(all(*bias)) {}
 
-  /** As many as there are lanes. */
+  /** Dequantizes LANES weights. */
   INLINE Floats weights(const unsigned char* from) const {
     return quants(from) * scale + bias;
   }
@@ -86,7 +89,7 @@ struct Affine<4> : Known {
 };
 #endif
 
-/** 2 to the power of x - 127. */
+/** 2^(x - 127). */
 static INLINE float power_of_two(unsigned char x) {
   const unsigned bits = x == 0 ? 1u << 22 : (unsigned)x << 23;
   float power;
@@ -94,7 +97,7 @@ static INLINE float power_of_two(unsigned char x) {
   return power;
 }
 
-/** The weights of a group of mxfp4: a power of two times floats of 4 bits. There are no biases. */
+/** A group of mxfp4 weights: a power of two times 4-bit floats, without biases. */
 #if LANES == 16
 struct Mxfp4 : Known {
   typedef unsigned char Scale;
@@ -116,7 +119,7 @@ struct Mxfp4 {
       : positive(Floats{0, 0.5, 1, 1.5, 2, 3, 4, 6} * power_of_two(*scale)) {}
 
   INLINE Floats weights(const unsigned char* from) const {
-    // Three bits of each are looked at, and the fourth is the sign.
+    // The permute uses the low three bits of each lane; the fourth is the sign.
     const Ints which = nibbles(from);
     return (Floats)((Ints)_mm256_permutevar8x32_ps(positive, (__m256i)which) ^ (which & 8) << 28);
   }

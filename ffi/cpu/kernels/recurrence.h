@@ -1,5 +1,5 @@
-// What recurrent layers do with their tokens, one after the other: short convolutions, and scans of a state. Part of
-// kernels.cpp.
+// Recurrent layers, token by token: causal depthwise convolutions, and linear recurrences (scans).
+// Part of kernels.cpp.
 #pragma once
 
 #include "rows.h"
@@ -7,7 +7,9 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** The input so many tokens from the row's first one, or from before it. */
+/**
+ * The input at index `token` of the row; negative indices are kept inputs, null if there are none.
+ */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
@@ -34,7 +36,7 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
       store_some(out + c, x * sigmoid(x), to - c);
     }
   }
-  // In this order, for what is kept may be where it was before.
+  // Oldest first, because `after` may be the same memory as `before`.
   for (int i = 0; i < kept; i++) {
     const float* x = input_at(of, row, row.count - kept + i);
     float* after = row.after + (long)i * of.channels;
@@ -42,7 +44,9 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
   }
 }
 
-/** R rows of a head's state, in registers while all tokens pass: the keys have N vectors. */
+/**
+ * Passes all tokens through R rows of a head's state, which stay in registers; a row has N vectors.
+ */
 template <int N, int R>
 static INLINE void scan_some(const Scan& of, const ScanRow& row, int first) {
   Floats state[R][N];
@@ -91,7 +95,7 @@ static void scan_rows(const Scan& of, const ScanRow& row, int from, int to) {
   for (; at < to; at++) scan_some<N, 1>(of, row, at);
 }
 
-/** Keys of any size, with the state in memory. */
+/** For any key size, with the state in memory. */
 static void scan_any(const Scan& of, const ScanRow& row, int from, int to) {
   const int dim = of.key_dim;
   for (int at = from; at < to; at++) {

@@ -1,4 +1,5 @@
-// What is done to a row of numbers: norms, gates, softmax, the highest, token masks. Part of kernels.cpp.
+// Operations on one row of numbers: RMSNorm, gates, argmax, softmax, token masks. Part of
+// kernels.cpp.
 #pragma once
 
 #include "../kernels.h"
@@ -56,7 +57,7 @@ static float log_sum_exp(const float* x, int count) {
   unsigned index;
   float top;
   best(x, count, &index, &top);
-  // Infinite where the highest is, NaN where there is one.
+  // If the maximum is infinite or NaN, so is the result.
   if (!(top - top == 0)) return top;
   Floats added = {};
   int i = 0;
@@ -79,7 +80,7 @@ static void softmax(const float* x, int count, float* out) {
     added += part;
   }
   for (; i < count; i++) whole += out[i] = exponential(all(x[i] - top))[0];
-  // A NaN or an infinite maximum makes all of them NaN.
+  // An infinite or NaN maximum makes all results NaN.
   const float scale = top - top == 0 ? 1 / (whole + sum(added)) : __builtin_nanf("");
   for (i = 0; i < count; i++) out[i] *= scale;
 }

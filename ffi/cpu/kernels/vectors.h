@@ -1,4 +1,4 @@
-// The compiler's own vectors, LANES floats each, and functions of them. Part of kernels.cpp.
+// The compiler's vector extension: LANES floats each, and functions on them. Part of kernels.cpp.
 #pragma once
 
 #if defined(__AVX2__)
@@ -31,7 +31,7 @@ static INLINE void store(float* to, Floats x) {
   __builtin_memcpy(to, &x, sizeof x);
 }
 
-/** The first `count` from memory, `rest` in the other lanes. */
+/** Loads the first `count` lanes; the others get `rest`. */
 static INLINE Floats load_some(const float* from, int count, float rest) {
   float some[LANES];
   for (int i = 0; i < LANES; i++) some[i] = i < count ? from[i] : rest;
@@ -56,7 +56,7 @@ static INLINE Floats max(Floats a, Floats b) {
   return select(a > b, a, b);
 }
 
-/** Joins the lanes in pairs, then pairs of pairs. */
+/** Reduces the lanes to one number by a binary tree of `join`. */
 template <class Join>
 static INLINE float reduce(Floats x, Join join) {
 #if LANES == 16
@@ -103,11 +103,11 @@ static INLINE float highest(Floats x) {
   return reduce(x, Max{});
 }
 
-/** e^x to 2 units in the last place: 2^n e^r, |r| < ln(2) / 2. Below -87 it is 0: denormals are slow. */
+/** e^x = 2^n e^r with |r| < ln(2) / 2, within 2 ulp. 0 below -87, because denormals are slow. */
 static INLINE Floats exponential(Floats x) {
   const Ints underflows = x < -87.0f;
   x = select(underflows, Floats{}, select(x > 88.0f, all(88.0f), x));
-  const Floats shifted = x * 1.44269504f + 12582912.0f; // The sum has no bits left for a fraction.
+  const Floats shifted = x * 1.44269504f + 12582912.0f; // adding 1.5 * 2^23 rounds to an integer
   const Floats n = shifted - 12582912.0f;
   const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
