@@ -1,10 +1,13 @@
-// How MLX computes a graph on a CPU, as far as memory shows it (mlx/backend/cpu). Operations that it has no code of its
-// own for there are a few others.
+// How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations
+// without CPU code of their own are composed of others there.
 import type { Evaluation, HasGaps } from "../mlx/peak.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
 import { scoreBytes } from "./gpu.ts";
 
-/** A task is ten launches. Each array, a view too, has one that frees its inputs (mlx/backend/cpu/encoder.h, eval.cpp). */
+/**
+ * A task has ten launches. Each array, even a view, has one that frees its inputs
+ * (mlx/backend/cpu/encoder.h, eval.cpp).
+ */
 export const cpuEvaluation: Evaluation = {
   batches: 10,
   launches: 10,
@@ -16,19 +19,19 @@ export const cpuEvaluation: Evaluation = {
     sum(copiedFactors(node, hasGaps).map(({ bytes }) => bytes)),
 };
 
-/** Launches of what takes several, beside those that all have. */
+/** Additional launches of operations that need several. */
 const more: Readonly<Record<string, number>> = {
   // The addend is copied to the output first.
   mlx_addmm: 1,
   // Two comparisons.
   mlx_clip: 2,
-  // The axis that is left over is taken out.
+  // The remaining axis of size 1 is removed.
   mlx_sum_axes: 1,
   mlx_fast_layer_norm: 28,
   mlx_fast_rope_dynamic: 40,
 };
 
-/** What is between the input and the output of those, in sizes of the output. */
+/** Temporary arrays of composed operations, in multiples of the output's size. */
 const between: Readonly<Record<string, number>> = {
   mlx_fast_layer_norm: 3,
   mlx_fast_rope_dynamic: 2,
@@ -45,14 +48,14 @@ function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
   return 1 + own + (more[symbol] ?? 0) + broadcasts(node) + copiedFactors(node, hasGaps).length;
 }
 
-/** Inputs that are smaller are views of their own first. */
+/** Number of broadcast inputs: each is a view first. */
 function broadcasts({ symbol, shape, parents }: SketchNode): number {
   const inputs = symbol === "mlx_addmm" ? parents.slice(0, 1) : parents;
   if (symbol !== "mlx_addmm" && !broadcasting.has(symbol)) return 0;
   return inputs.filter((input) => input.shape.join() !== shape.join()).length;
 }
 
-/** What is multiplied is copied to be without gaps. */
+/** Operands of matrix products that are copied first, to be contiguous. */
 function copiedFactors({ symbol, parents }: SketchNode, hasGaps: HasGaps): readonly SketchNode[] {
   return symbol === "mlx_matmul" || symbol === "mlx_addmm" ? parents.filter(hasGaps) : [];
 }

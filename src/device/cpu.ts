@@ -1,5 +1,5 @@
-// A CPU. MLX computes there on one thread, mostly a number at a time, so whatever a step spends time on is an
-// operation of our own (ffi/cpu), in float32; other types go through MLX's.
+// A CPU. MLX computes there on one thread, mostly one number at a time, so everything that takes a
+// step's time is an operation of our own (ffi/cpu), in float32; other types use MLX's.
 import { has } from "../../ffi/lib.ts";
 import { CpuAttention, CpuLatentAttention } from "../kernels/attention/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/recurrence/cpu-recurrence.ts";
@@ -13,7 +13,7 @@ import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
 import { mlxParts } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
 
-/** Few enough to keep the streams of others smooth. */
+/** Small enough for a steady inter-token latency of other streams. */
 const TOKEN_BUDGET = 512;
 const STEP_MS = 250;
 
@@ -21,7 +21,7 @@ const isFloat32 = (x: MlxArray) => x.dtype === "float32";
 
 export function cpuDevice(): DeviceKind {
   if (!has("mlx_serve_decode")) {
-    throw new Error("this libmlxc has no operations for a CPU: set-up's has");
+    throw new Error("this libmlxc lacks our CPU operations: use the one that set-up builds");
   }
   const mlx = mlxParts();
   const gate: Device["gate"] = (gating, gates, ups) => {
@@ -31,7 +31,8 @@ export function cpuDevice(): DeviceKind {
   return {
     ...mlx,
     backend: "cpu",
-    // Only float32 products are quick, and 16 bits are converted too slowly to do it in every step.
+    // Only float32 products are fast, and converting 16-bit weights in every step would be too
+    // slow.
     computeType: () => "float32",
     kvType: () => "float32",
     allocate: own.allocate,
@@ -39,7 +40,7 @@ export function cpuDevice(): DeviceKind {
     evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
-    // Panels take 16 bits as they are, which are read sooner.
+    // Panels keep 16-bit scales, which take less memory bandwidth.
     scaleType: (stored) => stored,
     packedRows: (rows) => {
       const panels = own.panels(rows);
@@ -75,7 +76,7 @@ export function cpuDevice(): DeviceKind {
         if (!gating || gating === "swiglu") return product(gating !== undefined);
         return gateHalves(product(false), gating, gate);
       };
-      // The product sorts rows itself.
+      // expertProduct sorts rows itself.
       return Object.assign(linear, { sortedRows: Number.POSITIVE_INFINITY });
     },
     rmsNorm: (x, weight, eps) => (isFloat32(x) ? own : mlx).rmsNorm(x, weight, eps),

@@ -1,5 +1,5 @@
-// An NVIDIA GPU: kernels of our own for attention and for products with few rows or quantized weights, and
-// decoding steps recorded as one launch.
+// An NVIDIA GPU: our own kernels for attention and for products with few rows or quantized weights,
+// and decode steps recorded as CUDA graphs.
 import { has } from "../../ffi/lib.ts";
 import { fitsHeads, HeadProducts } from "../kernels/attention/head-product.ts";
 import { LatentKernels } from "../kernels/attention/latent-attention.ts";
@@ -31,29 +31,40 @@ import {
 } from "./linear.ts";
 
 /**
- * Of prompts it makes more a second with so many (docs/log.md): 132 multiprocessors have tiles of 128 rows for all of them, in
- * whole turns. And beside a prompt of 8,192 tokens there is room for streams. Steps that would take too long have fewer.
+ * Best prefill throughput (docs/log.md): tiles of 128 rows fill the 132 SMs of an H200 in whole
+ * waves. It also leaves room for streams in a step with a prompt of 8,192 tokens. Steps that would
+ * take too long get fewer tokens.
  */
 const TOKEN_BUDGET = 66 * 128;
-/** Streams would notice larger steps. One of the numbers that steps are padded to. */
+/**
+ * Larger steps would hurt the inter-token latency of streams. One of the sizes that steps are
+ * padded to.
+ */
 const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
 const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
- * A GPU makes about so many in products of 16 bits, two for each weight of two bytes. Where a step takes it longer than
- * the host takes to launch it, nothing is won by a recording, for which the step is run several times.
+ * Throughput of 16-bit products; a token costs two FLOPs per weight, that is one per byte of
+ * weights. If a step takes the GPU longer than the host needs to launch it, a recording, which
+ * costs several runs of the step, gains nothing.
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
-/** From so many rows on a product takes as long if it adds the residual, and the sum need not be read twice. */
+/**
+ * From this many rows on adding the residual inside the product is free, and saves reading the sum
+ * again.
+ */
 const ADDING_ROWS = 2048;
 
 const takesLong = (tokens: number, weightBytes: number) =>
   (tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS;
 
-/** A libmlxc from elsewhere cannot record and has no pinned memory: steps are compiled functions then. */
+/**
+ * With a foreign libmlxc there is no recording and no pinned memory: steps are compiled functions
+ * instead.
+ */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
   const sums = new SumNorms(make);
@@ -76,8 +87,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     gate,
     backend: "cuda",
     hasHostMemory: false,
-    // The host may be a thousand launches ahead, but where memory is short it waits for the GPU: what a step needs is
-    // what it holds at once.
+    // The host may be a thousand launches ahead, but waits for the GPU if memory is short: so a
+    // step needs only the memory of the arrays that are alive at the same time.
     evaluation: {
       batches: 0,
       launches: 1,
@@ -85,7 +96,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       launchesOf: (_, isView) => (isView ? 0 : 1),
       temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
     },
-    // Of an embedding that is the last product's matrix too, one row of the copy is quicker to find.
+    // A tied embedding may have a dequantized copy for the last product: looking up its rows is
+    // faster.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
       const from = copy ?? matrix;
@@ -115,7 +127,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         const own = fused((x, fusing) => products.product(x, each, fusing), bias, gate);
         const isUnpacked = each.kind === "dense" || copy !== undefined;
         const isQuickest = quickestRows(each, dtype, isUnpacked, hasWgmma(info));
-        // Of one row quantized numbers are read in less time.
+        // A single row is memory-bound, so the quantized matrix is faster than its copy.
         return {
           own,
           isQuickest: (rows: number, isGated: boolean) =>
@@ -130,7 +142,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     },
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);
-      // MLX is not told that rows are sorted: on that path logits were wrong now and then (docs/log.md).
+      // `sorted` is not passed to MLX: its path for sorted rows sometimes gave wrong logits
+      // (docs/log.md).
       const plain: ExpertProduct =
         matrix.kind === "packed"
           ? linear
@@ -174,7 +187,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
     tokenBudget: TOKEN_BUDGET,
     besideTokens: BESIDE_TOKENS,
-    // The host takes 16 ms to launch such a step, the GPU as long for 8,000 tokens of a small model (docs/log.md).
+    // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small
+    // model (docs/log.md).
     paddedTokens: (tokens, weightBytes) => {
       if (takesLong(tokens, weightBytes)) return undefined;
       const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
@@ -201,8 +215,9 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
 }
 
 /**
- * Arrays that MLX makes of host values may get memory that the GPU's were in. It is moved to where the host writes, and
- * so is what the host reads; each time all of the GPU is waited for, and the next step's launches with it.
+ * Pinned host memory. MLX would put host values in managed memory that the GPU has used before: its
+ * pages migrate to the host and back, and every migration waits until the whole GPU is idle, which
+ * delays the next step.
  */
 const pinnedValues: typeof hostValues = {
   stage: pinned,
@@ -210,10 +225,10 @@ const pinnedValues: typeof hostValues = {
   fetch: fetched,
 };
 
-/** Hopper has so many multiprocessors at most. */
+/** SMs of the largest Hopper GPU. */
 const HOPPER_GROUPS = 132;
 
-/** Hopper's products of whole warpgroups; Blackwell has others in their place. */
+/** Whether the GPU has wgmma: Hopper only; Blackwell replaced it. */
 export function hasWgmma(info: Runtime["device"]): boolean {
   return info.architecture === "sm_90";
 }
@@ -223,8 +238,9 @@ export function warpgroupChunks(info: Runtime["device"]): WarpgroupChunks | unde
 }
 
 /**
- * MLX multiplies a vector by a quantized matrix well. With more rows it reads the matrix once a row, compiles
- * a kernel for a minute, or, with float32 and one group of 64 a row, gives garbage (docs/log.md).
+ * MLX's quantized product is good for a single row. With more rows it reads the matrix once per
+ * row, compiles a kernel for a minute, or, with float32 and one group of 64 per row, returns
+ * garbage (docs/log.md): then the matrix is dequantized first.
  */
 function mlxLinear(
   matrix: Matrix,

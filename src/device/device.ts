@@ -1,6 +1,7 @@
-// Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is made once, when MLX is opened, and handed
-// down; model code asks it to compute and never asks which one it is. It owns how things are computed
-// there, how launches are ordered, how much memory there is, and how far steps may overlap.
+// Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is created once, when MLX is
+// opened, and passed down; model code asks it to compute and never asks which one it is. It decides
+// how things are computed, how launches are ordered, how much memory there is, and how far steps
+// overlap.
 import type { Backend } from "../../ffi/native.ts";
 import type {
   HeadColumns,
@@ -20,13 +21,13 @@ import type { DeviceMemory } from "./memory.ts";
 /** Types that models compute in. */
 export type FloatType = "float32" | "float16" | "bfloat16";
 
-/** x -> x / rms(x) * weight, with what a fused kernel needs to do the same. */
+/** RMSNorm, x -> x / rms(x) * weight, with the parameters for fusing it into a kernel. */
 export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 
-/** How the gate and up halves of an MLP become one: by name where devices fuse it, or as a function. */
+/** How an MLP combines gate and up projections: a name that devices can fuse, or a function. */
 export type Gating = "swiglu" | "geglu" | ((gate: MlxArray, up: MlxArray) => MlxArray);
 
-/** What may be fused into a product. */
+/** Operations that may be fused into a product. */
 export type Fused = {
   /** Applied to the input. */
   norm?: Norm | undefined;
@@ -38,13 +39,13 @@ export type Fused = {
 
 /** x (..., in) -> (..., out), or (..., out / 2) with gating. */
 export type Linear = ((x: MlxArray, fused?: Fused) => MlxArray) & {
-  /** The matrix, where that is all of it: (out, in), not quantized and without a bias. */
+  /** The matrix (out, in), if the layer is only that: not quantized, without a bias. */
   dense?: MlxArray | undefined;
 };
 
 /**
- * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of the next R / N
- * experts. `sorted` says that rows of one expert are adjacent.
+ * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of
+ * the next R / N experts. `sorted` says that rows of one expert are adjacent.
  */
 export type ExpertProduct = (
   x: MlxArray,
@@ -52,10 +53,10 @@ export type ExpertProduct = (
   options?: { gating?: Gating | undefined; sorted?: boolean },
 ) => MlxArray;
 
-/** From `sortedRows` rows on it pays to sort them by expert first. */
+/** `sortedRows`: number of rows from which sorting them by expert pays. */
 export type ExpertLinear = ExpertProduct & { sortedRows: number };
 
-/** x (T, columns) -> (T, heads * out): the columns of each head by a matrix of its own. */
+/** x (T, columns) -> (T, heads * out): each head's columns times the head's own matrix. */
 export type HeadLinear = (x: HeadColumns) => MlxArray;
 
 export type LinearOptions = {
@@ -63,22 +64,22 @@ export type LinearOptions = {
   bias: MlxArray | undefined;
   /** Keep a dequantized copy beside a quantized matrix, for steps with many rows. */
   keepDequantized: boolean;
-  /** Evaluates an array and frees it with the weights: a view of a weight, or a weight of its own. */
+  /** Evaluate a view of a weight, or a new weight, and free it together with the weights. */
   keepView(view: MlxArray): MlxArray;
   keepWeight(make: () => MlxArray): MlxArray;
 };
 
 /** A function of arrays that a device may compile or record. */
 export type Traced = {
-  /** What comes out may live in memory that the next call overwrites: evaluate what uses it before. */
+  /** Outputs may be in memory that the next call overwrites: evaluate their users before that. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
-  /** The same with streams that wait for it: where recording it takes long, that is put off until it pays. */
+  /** The same while other streams wait: a slow recording is postponed until it amortizes. */
   callBeside?(...inputs: readonly MlxArray[]): MlxArray[];
-  /** After everything that it has made was read. */
+  /** Only after all of its outputs were read. */
   free(): void;
 };
 
-/** One that is neither: built anew by each call. */
+/** Neither compiled nor recorded: every call builds the graph anew. */
 export function untraced(build: (inputs: MlxArray[]) => readonly MlxArray[]): Traced {
   return { call: (...inputs) => [...build([...inputs])], free() {} };
 }
@@ -88,49 +89,54 @@ export type Device = {
 
   // ---- Memory
 
-  /** What a model stored in this type computes in. */
+  /** The compute type of a model stored in this type. */
   computeType(stored: FloatType): FloatType;
-  /** What keys and values are kept in. */
+  /** The KV cache's type for this compute type. */
   kvType(dtype: Dtype): Dtype;
-  /** An array whose contents are written before they are read. */
+  /** An uninitialized or zero array: write it before reading it. */
   allocate(shape: readonly number[], dtype: Dtype): MlxArray;
   /** Whether the host can write to an array's memory. */
   readonly hasHostMemory: boolean;
   /**
-   * One of the same kind, for what a model would take: arrays are laid out and never filled. What is made there is
-   * good for nothing else, and its holder frees it.
+   * A device of the same kind for estimating a model's memory: arrays have shapes but are never
+   * computed. Nothing built with it can be used otherwise. The caller frees it.
    */
   sketch(): DeviceKind;
   readonly isSketch?: true;
   readonly memory: DeviceMemory;
-  /** How MLX computes a graph there, as far as memory shows it. */
+  /** How MLX evaluates a graph, as far as it affects memory. */
   readonly evaluation: Evaluation;
 
   // ---- Computing
 
-  /** Whether it multiplies by such a quantized matrix as it is; otherwise it is dequantized at load. */
+  /** Whether products use such a quantized matrix directly; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
-  /** What the scales and biases of a quantized matrix are kept in, of those that are stored in a type. */
+  /** The type in which a quantized matrix's scales and biases are kept. */
   scaleType(stored: FloatType, dtype: FloatType): FloatType;
   /**
-   * A part of a quantized matrix as its products read it: its weights, scales or biases, (..., out, n). It may be in the memory of
-   * the rows, which are not to be read any more.
+   * Rearranges weights, scales or biases of a quantized matrix, (..., out, n), for the device's
+   * products. May work in place: `rows` must not be used afterwards.
    */
   packedRows(rows: MlxArray): MlxArray;
-  /** The rows of a matrix that tokens (T) have: (T, in) */
+  /** Embedding lookup: tokens (T) -> (T, in) */
   lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray;
   linear(matrix: Matrix, options: LinearOptions): Linear;
-  /** A matrix for each expert. */
+  /** Products with one matrix per expert. */
   experts(
     matrix: Matrix,
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
-  /** x (T, D). `scores`: those of a router for its experts, and one more where shared experts have a gate. */
+  /**
+   * MoE routing of x (T, D). `scores`: the router, plus one column if shared experts have a gate.
+   */
   route(x: MlxArray, scores: Linear, routing: Routing): Routed;
-  /** made (T, K, D), of a token's experts, shares (T, K), residual (T, D) -> (T, D) */
+  /**
+   * Weighted sum of expert outputs `made` (T, K, D) by shares (T, K), plus residual (T, D) -> (T,
+   * D)
+   */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
-  /** A matrix for each head, (heads, out, in) or transposed. */
+  /** Products with one matrix per head, (heads, out, in) or transposed. */
   headLinear(
     weight: MlxArray,
     isTransposed: boolean,
@@ -140,62 +146,74 @@ export type Device = {
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;
   latentAttention(shape: LatentShape, dtype: Dtype): LatentAttention;
-  /** Of layers with a state. Its holder frees it. */
+  /** Operations of recurrent layers. The caller frees it. */
   recurrence(): Recurrence;
-  /** A prompt whose tokens see more than this many goes through MLX's attention, over gathered blocks. */
+  /** Context length above which prompts use MLX's attention, over gathered KV blocks. */
   readonly longPrompt: number;
   /** Over the last axis. */
   softmax(x: MlxArray): MlxArray;
-  /** Over the last axis, which keeps the size 1. */
+  /** Over the last axis, which is kept with size 1. */
   logSumExp(x: MlxArray): MlxArray;
-  /** Of each row (R): the first index of the highest value, and that value; NaN where a value is NaN. */
+  /**
+   * Argmax of each row (R): the first index of the maximum, and the maximum; NaN if any value is
+   * NaN.
+   */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
-  /** x (R, V), a bit a token (R, words): minus infinity but where the bit is set. */
+  /** Token mask: x (R, V), one bit per token (R, words); -infinity where the bit is not set. */
   mask(x: MlxArray, bits: Uint32Array): MlxArray;
 
   // ---- Steps
 
-  /** Steps under way at most, the one that is read among them. */
+  /** Maximum steps in flight, including the one that is being read. */
   readonly depth: number;
-  /** Tokens of a step unless the options say. */
+  /** Default token budget of a step. */
   readonly tokenBudget: number;
-  /** Of a step beside many streams, where it is to have fewer (src/schedule/scheduler.ts). */
+  /** Token budget when many streams decode, if lower (src/schedule/scheduler.ts). */
   readonly besideTokens?: number | undefined;
-  /** How long a step with prompts may take unless the options say. */
+  /** Default target time of a step with prompts. */
   readonly stepMs: number;
-  /** Where quantized weights are quicker with a dequantized copy beside them: how much of the free memory it may take unasked. */
+  /**
+   * If a dequantized copy speeds up quantized weights: the share of free memory that it may use by
+   * default.
+   */
   readonly spareShare?: number | undefined;
-  /** The batch size that so many decoding rows are padded to: a recorded step is kept for each. */
+  /** The batch size to which decoding rows are padded; one recorded step is kept per size. */
   paddedRows(rows: number): number;
-  /** The number of tokens that a step with prompts is padded to where it is recorded, with weights of so many bytes. */
+  /**
+   * The number of tokens to which a step with prompts is padded for recording; undefined if it is
+   * not recorded.
+   */
   paddedTokens?(tokens: number, weightBytes: number): number | undefined;
   /**
-   * Whether a step of so many tokens that is not recorded, with weights of so many bytes, takes the device so long that it had
-   * better begin with the first layers while the others are built; it does not unless it says.
+   * Whether a step that is not recorded is long enough to launch its first layers while the others
+   * are still being built. Default: false.
    */
   beginsEarly?(tokens: number, weightBytes: number): boolean;
-  /** Whether kernels and steps are compiled when they are first used, so that warming up helps. */
+  /** Whether kernels and steps are compiled at first use, so that a warm-up helps. */
   readonly compiles: boolean;
-  /** Host values for one step, which takes them once. */
+  /** Host values for one step, read once by the device. */
   stage(values: HostArray, shape?: readonly number[]): MlxArray;
-  /** Host values for one step, which all its layers take. */
+  /** Host values for one step, read by all of its layers. */
   spread(values: HostArray): MlxArray;
-  /** Of what a step makes, what the host is to read once it is evaluated. */
+  /** An output of a step for the host to read once it is evaluated. */
   fetch(x: MlxArray): MlxArray;
-  /** `rehearsal`: inputs that it may be called with several times, of no consequence to anybody. */
+  /**
+   * `rehearsal`: inputs for trial runs, which must have no lasting effect (KV writes go to
+   * scratch).
+   */
   trace(
     build: (inputs: MlxArray[]) => readonly MlxArray[],
     rehearsal: () => readonly MlxArray[],
   ): Traced;
   /**
-   * The same integers, available only after `before` is. MLX orders launches by the arrays that they take
-   * and make, and knows nothing of what a kernel writes into its inputs: a launch that touches a KV pool
-   * must take something that the last launch to touch it made.
+   * The same integers, available only after `before` is evaluated. MLX orders launches by their
+   * inputs and outputs and does not know that a kernel writes into its inputs: a launch that
+   * touches a KV pool must therefore take an output of the previous launch that touched it.
    */
   after(integers: MlxArray, before: MlxArray): MlxArray;
 
   free(): void;
 };
 
-/** What kinds of devices differ in; the rest comes when one is opened. */
+/** The members that depend on the backend; openDevice adds the rest. */
 export type DeviceKind = Omit<Device, "memory" | "sketch">;

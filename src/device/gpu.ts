@@ -1,4 +1,4 @@
-// What devices share: MLX's own operations, and the policy of GPUs.
+// Implementations that devices share: MLX's own operations, and the policy of GPUs.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { rmsNorm } from "../mlx/fast.ts";
@@ -26,14 +26,14 @@ import type { Device, Gating } from "./device.ts";
 import { expertLinear, headLinear, lookup } from "./linear.ts";
 import { combine, route } from "./routing.ts";
 
-/** Values that come from the host, and those that it reads, as MLX takes them. */
+/** Transfer with the host as plain MLX arrays. */
 export const hostValues: Pick<Device, "stage" | "spread" | "fetch"> = {
   stage: (values, shape) => array(values, shape),
   spread: (values) => array(values),
   fetch: (x) => x,
 };
 
-/** What MLX's operations do on any device. */
+/** The device's operations by MLX's own, which run everywhere. */
 export function mlxParts(values = hostValues) {
   const gates = compiledGates();
   const gate: Device["gate"] = (gating, gate, up) =>
@@ -61,7 +61,8 @@ export function mlxParts(values = hostValues) {
     },
     after: (integers, before) => {
       const first = slice(flatten(before), 0, 0, 1);
-      // Nothing is less than minus infinity, NaN neither: 0 is added. MLX's `depends` moves no data.
+      // Adds 0, because nothing is less than -infinity, not even NaN. MLX's `depends` would add no
+      // launch and therefore not order anything.
       return add(integers, astype(less(first, -Infinity), integers.dtype));
     },
     free: () => gates.free(),
@@ -74,12 +75,12 @@ export function gpuParts(values = hostValues) {
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     keepsQuantized: () => true,
-    // Scales of another type than x would give the product a third.
+    // With scales of another type than x, the product would be promoted to a third type.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,
     longPrompt: 512,
     depth: 2,
-    // With each row more up to 8, then in steps of a quarter of the power of two below.
+    // Every size up to 8, then in steps of a quarter of the power of two below.
     paddedRows: (rows) => {
       const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
       return Math.ceil(rows / step) * step;
@@ -88,12 +89,15 @@ export function gpuParts(values = hostValues) {
   } satisfies Partial<Device>;
 }
 
-/** What a GPU's sort keeps beside its output: values and indices, twice each. */
+/** Temporary memory of a GPU sort: values and indices, two buffers each. */
 export function sortBytes({ symbol, bytes }: SketchNode): number {
   return /^mlx_arg(sort|partition)_axis$/.test(symbol) ? 4 * bytes : 0;
 }
 
-/** The scores of MLX's attention where it has no kernel that keeps none. q (B, H, L, D), k (B, Hkv, T, D) */
+/**
+ * Bytes of the scores that MLX's attention materializes if it has no fused kernel. q (B, H, L, D),
+ * k (B, Hkv, T, D)
+ */
 export function scoreBytes(
   { symbol, bytes, parents }: SketchNode,
   isFused: (headDim: number) => boolean = () => false,
@@ -101,13 +105,13 @@ export function scoreBytes(
   const [queries, keys] = parents;
   if (symbol !== "mlx_fast_scaled_dot_product_attention" || !queries || !keys) return 0;
   const [headDim, length] = [queries.shape[3]!, keys.shape[2]!];
-  // The scaled queries too, which are as large as the output.
+  // Plus the scaled queries, which are as large as the output.
   return isFused(headDim) ? 0 : bytes + (bytes / headDim) * length;
 }
 
 const gateFunctions = {
   swiglu: (gate: MlxArray, up: MlxArray) => multiply(multiply(gate, sigmoid(gate)), up),
-  /** With GELU as tanh approximates it. */
+  /** With GELU's tanh approximation. */
   geglu: (gate: MlxArray, up: MlxArray) => {
     const cubic = multiply(power(gate, 3), 0.044715);
     const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
@@ -115,7 +119,7 @@ const gateFunctions = {
   },
 };
 
-/** Each compiled when it is first used, to one kernel for all shapes. */
+/** Gates, each compiled at first use to one kernel for all shapes. */
 function compiledGates() {
   const compiled = new Map<string, Compiled>();
   return {
@@ -133,5 +137,5 @@ function compiledGates() {
   };
 }
 
-/** The eight bits of each byte, lowest first: one look-up for eight tokens. */
+/** Table of each byte's eight bits, lowest first: one lookup expands the mask of eight tokens. */
 const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (i & 7)) & 1);

@@ -1,4 +1,4 @@
-// Products of rows with a weight matrix, in the ways that devices choose from.
+// Products of rows with a weight matrix: the implementations that devices choose from.
 import { columnsOf } from "../kernels/attention/latent-attention.ts";
 import type { Dense, Matrix, Packed } from "../kernels/product/matrix.ts";
 import type { MlxArray } from "../mlx/array.ts";
@@ -21,7 +21,7 @@ import {
 import { Scope } from "../mlx/scope.ts";
 import type { Device, ExpertProduct, Gating, HeadLinear, Linear, LinearOptions } from "./device.ts";
 
-/** The rows of a matrix that tokens have. */
+/** Embedding lookup with MLX's operations. */
 export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
   if (matrix.kind === "dense") return take(matrix.weight, tokens);
   const { weight, scales, biases } = matrix.matrix;
@@ -33,7 +33,7 @@ export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
   return dequantize(rows, matrix.quantization, dtype);
 };
 
-/** A quantized matrix as the device's products read it, in its place. */
+/** Rearranges a quantized matrix for the device's products, possibly in place. */
 export function packedFor(
   { packedRows }: Device,
   { weight, scales, biases }: QuantizedMatrix,
@@ -45,12 +45,12 @@ export function packedFor(
   };
 }
 
-/** `halves`: of both beside each other, where a device has a kernel for that. */
+/** `halves`: applies the gate to adjacent halves in one kernel; undefined if unsupported. */
 export type Gate = Device["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
 };
 
-/** The first half of the last axis gates the second. */
+/** Gates the second half of the last axis by the first. */
 export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArray {
   const made = gate.halves?.(gating, halves);
   if (made) return made;
@@ -58,7 +58,7 @@ export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArr
   return gate(gating, gates!, ups!);
 }
 
-/** The norm before, the gate and the residual after a product, one operation each. */
+/** Norm, product, gate and residual add as separate operations. */
 export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear {
   return (x, { norm, gating, residual } = {}) => {
     const made = product(norm ? norm(x) : x);
@@ -67,12 +67,12 @@ export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear 
   };
 }
 
-/** A product whose columns are in another order than its inputs. */
+/** A product whose matrix has its input columns in another order. */
 export function reordered(product: Linear, order: MlxArray): Linear {
   return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
 }
 
-/** All of it in one kernel, but for gates other than SwiGLU and biases, which follow it. */
+/** Everything in one kernel, except biases and gates other than SwiGLU, which follow it. */
 export function fused(
   product: (x: MlxArray, options: ProductOptions) => MlxArray,
   bias: MlxArray | undefined,
@@ -86,7 +86,7 @@ export function fused(
   };
 }
 
-/** `transposed` is (in, out). */
+/** A dense product; `transposed` returns the matrix as (in, out). */
 export function denseLinear(
   transposed: () => MlxArray,
   bias: MlxArray | undefined,
@@ -96,13 +96,13 @@ export function denseLinear(
   const plain = unfused((x) => matmul(x, transposed()), gate);
   return (x, fusing = {}) => {
     const { norm, gating, residual } = fusing;
-    // One row is a vector: for its product MLX has a quick kernel on GPUs, but none that adds.
+    // For a single row MLX's GPU kernel (GEMV) is fast, but has no variant that adds.
     if (!residual || gating || x.shape[0] === 1) return plain(x, fusing);
     return addmm(residual, norm ? norm(x) : x, transposed());
   };
 }
 
-/** A dense matrix as the checkpoint has it (out, in). */
+/** A product with a dense matrix (out, in), as in the checkpoint. */
 export function weightLinear(weight: MlxArray, options: LinearOptions, gate: Gate): Linear {
   return denseLinear(keepTransposed(weight, options), options.bias, gate);
 }
@@ -126,7 +126,7 @@ function keepTransposed(
   return () => view;
 }
 
-/** Heads by MLX's operations. */
+/** HeadLinear with MLX's operations. */
 export function headLinear(
   weight: MlxArray,
   isTransposed: boolean,
@@ -140,7 +140,7 @@ export function headLinear(
   };
 }
 
-/** Experts by MLX's operations. */
+/** ExpertProduct with MLX's operations. */
 export function expertLinear(
   matrix: Matrix,
   bias: MlxArray | undefined,

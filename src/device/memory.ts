@@ -1,4 +1,4 @@
-// The memory of a device: how much there is, what others leave of it, and the limits that MLX keeps to.
+// A device's memory: how much there is, how much other programs leave of it, and MLX's limits.
 import type { Backend } from "../../ffi/native.ts";
 import {
   activeMemory,
@@ -12,29 +12,29 @@ import { gpuInfo, type Runtime } from "../mlx/runtime.ts";
 import { type SystemMemory, systemMemory } from "./system-memory.ts";
 
 export type MemoryFacts = {
-  /** Of the machine, or of a GPU that has its own. */
+  /** Memory of the machine, or of a GPU with its own memory. */
   totalBytes: number;
-  /** What arrays may take in all. On a Mac it is the working set that Metal recommends. */
+  /** Limit for all arrays together. On a Mac the working set that Metal recommends. */
   usableBytes: number;
-  /** What more arrays could take now: the rest is held by arrays and by other programs. */
+  /** Memory for further arrays right now, beyond what arrays and other programs hold. */
   availableBytes: number;
-  /** What arrays hold. */
+  /** Memory that arrays hold. */
   activeBytes: number;
 };
 
-/** What there is for one more model. */
+/** Memory available for another model. */
 export function roomOf({ usableBytes, availableBytes, activeBytes }: MemoryFacts): number {
   return Math.max(0, Math.min(usableBytes - activeBytes, availableBytes));
 }
 
-/** What a model gets of the memory unless the options say. */
+/** Default division of the memory. */
 export type MemoryPolicy = {
-  /** The KV pool: this share of what the weights leave, and so much at most. */
+  /** KV pool: share of the memory that the weights leave, and the maximum. */
   kvShare: number;
   mostKvBytes: number;
-  /** MLX's cache: as much as a step takes, all that is left, or so many bytes. */
+  /** Limit of MLX's cache: the memory of a step, all that is left, or a number of bytes. */
   cache: "step" | "rest" | number;
-  /** Whether what is planned is kept from being swapped out. */
+  /** Whether the planned memory is wired, so that it is never swapped out. */
   wires: boolean;
 };
 
@@ -61,7 +61,7 @@ function cpuMemory(): DeviceMemory {
   };
 }
 
-/** An NVIDIA GPU's own. What MLX has cached is free to it. */
+/** An NVIDIA GPU's own memory. MLX's cache counts as available. */
 function cudaMemory(): DeviceMemory {
   return {
     ...mlxLimits,
@@ -77,7 +77,7 @@ function cudaMemory(): DeviceMemory {
   };
 }
 
-/** A Mac's, which its GPU shares with everything else. */
+/** A Mac's unified memory, which its GPU shares with everything else. */
 export function metalMemory(
   info: Runtime["device"],
   read: () => SystemMemory = systemMemory,

@@ -1,4 +1,4 @@
-// An Apple GPU: kernels of our own for attention, MLX's for everything else.
+// An Apple GPU: our own kernels for attention, MLX's for everything else.
 import { LatentKernels } from "../kernels/attention/latent-attention.ts";
 import { PagedAttention } from "../kernels/attention/paged-attention.ts";
 import { RecurrenceKernels } from "../kernels/recurrence/recurrence-kernels.ts";
@@ -9,13 +9,16 @@ import type { DeviceKind } from "./device.ts";
 import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
 
-/** Few enough to keep the streams of others smooth. */
+/** Small enough for a steady inter-token latency of other streams. */
 const TOKEN_BUDGET = 512;
 
-/** Shorter than elsewhere: nothing else is drawn on the screen while a command runs. */
+/** Shorter than on other devices, because the screen is not redrawn while a command runs. */
 const STEP_MS = 100;
 
-/** Heads that MLX has a kernel for which keeps no scores (mlx/backend/metal/scaled_dot_product_attention.cpp). */
+/**
+ * Head sizes of MLX's fused attention, which stores no scores
+ * (mlx/backend/metal/scaled_dot_product_attention.cpp).
+ */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
 export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
@@ -24,7 +27,8 @@ export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel)
     ...gpu,
     backend: "metal",
     hasHostMemory: true,
-    // A command buffer: so many operations, or numbers that they read (mlx/backend/metal/device.cpp).
+    // Limits of a command buffer: operations, and bytes that they read
+    // (mlx/backend/metal/device.cpp).
     evaluation: {
       batches: 10,
       launches: 40,

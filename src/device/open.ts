@@ -16,14 +16,14 @@ const devices: Record<Backend, Open> = {
   metal: metalDevice,
 };
 
-/** Steps of a sketch are never recorded, and wait for no GPU. */
+/** A sketch neither records steps nor computes. */
 const unrecorded: typeof hostValues & Pick<Device, "trace" | "beginsEarly"> = {
   ...hostValues,
   trace: untraced,
   beginsEarly: () => false,
 };
 
-/** The device of an opened MLX, and what MLX says of it. Its holder frees it. */
+/** Opens the device; `info` is MLX's description of it. The caller frees it. */
 export function openDevice(
   backend: Backend,
   info: Runtime["device"] = {},

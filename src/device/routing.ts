@@ -1,4 +1,4 @@
-// How experts are chosen and what they make is put together, by MLX's operations.
+// MoE routing and the weighted sum of expert outputs, with MLX's operations.
 import type { ExpertGroups, Routed, Routing } from "../kernels/token/routing.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import {
@@ -29,7 +29,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 
-/** raw (T, experts), and one more with a gate: what a router's matrix makes of tokens. */
+/** raw: the router's logits (T, experts), plus one column if shared experts have a gate. */
 export function route(raw: MlxArray, routing: Routing): Routed {
   const { experts, each, correction, groups, isNormalized, scale, shared, softcap } = routing;
   const tokens = raw.shape[0]!;
@@ -63,7 +63,10 @@ function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxAr
   return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
 }
 
-/** One expert after the other: its share is that of a softmax over the logits near it, of those that are left. */
+/**
+ * SparseMixer: picks experts one by one; a share is the expert's softmax among remaining logits
+ * near the best.
+ */
 function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
   let left = logits;
   const found = Array.from({ length: each }, () => {
@@ -96,12 +99,12 @@ export function combine(
   return residual ? add(residual, sums) : sums;
 }
 
-/** scores (T, experts) -> (T, count): the experts with the highest, in no order. */
+/** scores (T, experts) -> (T, count): the experts with the highest scores, unordered. */
 function best(scores: MlxArray, count: number): MlxArray {
   return slice(argpartition(scores, -count), -1, -count);
 }
 
-/** scores (T, experts), the lowest there are in all groups but the best. */
+/** scores (T, experts), lowered to 0 or -infinity in all groups but the best. */
 function bestGroups(
   scores: MlxArray,
   { count, kept, best: most, leavesOut }: ExpertGroups,

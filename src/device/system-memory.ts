@@ -1,5 +1,5 @@
-// The memory of the machine that this process may use, and what other programs leave of it: on Linux within the
-// limits of its control groups, on a Mac as its virtual memory counts pages.
+// Memory of the machine that this process may use, and what other programs leave of it: on Linux
+// within the limits of its cgroups, on a Mac by the page counts of vm_stat.
 import { readFileSync } from "node:fs";
 import { freemem, totalmem } from "node:os";
 import { dirname, join } from "node:path";
@@ -11,7 +11,7 @@ export function systemMemory(): SystemMemory {
   return found ?? { totalBytes: totalmem(), availableBytes: freemem() };
 }
 
-/** A file's text; undefined where it cannot be read. */
+/** A file's text; undefined if it cannot be read. */
 type ReadText = (path: string) => string | undefined;
 
 const readText: ReadText = (path) => {
@@ -38,7 +38,7 @@ export function linuxMemory(read: ReadText = readText): SystemMemory | undefined
   );
 }
 
-/** The names of the files of a control group, in both versions. */
+/** The file names of cgroup v1 and v2. */
 const versions = {
   v1: {
     mount: "/sys/fs/cgroup/memory",
@@ -54,7 +54,10 @@ const versions = {
   },
 };
 
-/** Of each group that this process is in and that has a limit. In a container the path may be one of the host. */
+/**
+ * Limits and usage of each cgroup of this process that has a limit. In a container the path may be
+ * the host's.
+ */
 function controlGroups(read: ReadText): SystemMemory[] {
   const text = read("/proc/self/cgroup") ?? "";
   const groups: SystemMemory[] = [];
@@ -65,7 +68,7 @@ function controlGroups(read: ReadText): SystemMemory[] {
       const most = Number(read(join(folder, limit)) ?? Number.NaN);
       const used = Number(read(join(folder, usage)) ?? Number.NaN);
       if (!Number.isFinite(most) || !Number.isFinite(used)) continue;
-      // Pages of files are given back when memory runs short.
+      // The page cache is reclaimed when memory runs short.
       const stat = read(join(folder, "memory.stat")) ?? "";
       const files = [...stat.matchAll(cached)].reduce((sum, [, bytes]) => sum + Number(bytes), 0);
       groups.push({ totalBytes: most, availableBytes: Math.max(0, most - used + files) });
@@ -82,7 +85,10 @@ function vmStat(): string {
   }
 }
 
-/** What programs and the system hold is not available; files that are cached are, and what programs can do without. */
+/**
+ * Unavailable: wired, anonymous and compressed pages. Available: everything else, including the
+ * file cache and purgeable pages.
+ */
 export function macMemory(totalBytes: number, vmStat: string): SystemMemory | undefined {
   const pageBytes = numberIn(vmStat, /page size of (\d+) bytes/);
   const pages = (name: string) => numberIn(vmStat, new RegExp(`^${name}:\\s*(\\d+)\\.$`, "m"));

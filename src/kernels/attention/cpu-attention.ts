@@ -1,5 +1,5 @@
-// Attention over blocks on a CPU, by operations of our own. Pools are float32, and so is all arithmetic;
-// rows of 16 bits are converted on their way in and out. In a block of keys the tokens are the last axis.
+// Paged attention on a CPU, with our own operations. Pools and arithmetic are float32; 16-bit rows
+// are converted before and after. Key blocks are transposed: tokens are the last axis.
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   attendBlocks,

@@ -1,5 +1,5 @@
-// Products of the columns of each head with a matrix of its own on NVIDIA GPUs, from where the columns are to where
-// they are needed: MLX would copy both.
+// Batched products of each head's columns with the head's own matrix, on NVIDIA GPUs. Reads and
+// writes in place of the neighbouring operations' layouts; MLX would copy both.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -11,14 +11,14 @@ import type { HeadColumns } from "./latent-attention.ts";
 /** Matrices (heads, out, in), or transposed. */
 export type HeadMatrices = { weight: MlxArray; isTransposed: boolean };
 
-/** What a group has on smaller GPUs. */
+/** Shared memory per CTA of smaller GPUs. */
 const SHARED_MEMORY = 99 * 1024;
 
-/** Tiles of 16 rows that a group has at most, and of 16 columns. */
+/** Tiles per CTA: maximum tiles of 16 rows, and the choices of tiles of 16 columns. */
 const MOST_ROW_TILES = 4;
 const COLUMN_TILES = [4, 2] as const;
 
-/** Whether there is a kernel for these columns and matrices. */
+/** Whether the kernel supports these columns and matrices. */
 export function fitsHeads({ rows, first, stride }: HeadColumns, matrices: HeadMatrices): boolean {
   const isAligned = [rows.shape[1]!, first, stride].every((count) => count % 8 === 0);
   const isOneType = rows.dtype === matrices.weight.dtype && isHalf(rows.dtype);
@@ -33,7 +33,7 @@ function sizesOf({ weight, isTransposed }: HeadMatrices) {
     : { heads, inputs: line, outputs: lines };
 }
 
-/** As many as fit the shared memory with the most rows. */
+/** The most column tiles that fit in shared memory together with the most rows. */
 function columnTilesOf(matrices: HeadMatrices): number | undefined {
   const { outputs } = sizesOf(matrices);
   return COLUMN_TILES.find(
@@ -59,7 +59,7 @@ export class HeadProducts {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** For columns and matrices that fit -> (T, heads * out) */
+  /** Requires fitsHeads -> (T, heads * out) */
   product(x: HeadColumns, matrices: HeadMatrices): MlxArray {
     const { rows: all, first, stride } = x;
     const { weight, isTransposed } = matrices;
@@ -67,7 +67,7 @@ export class HeadProducts {
     const [rows, columns] = all.shape as [number, number];
     const rowTiles = rows <= 16 ? 1 : rows <= 32 ? 2 : MOST_ROW_TILES;
     const columnTiles = columnTilesOf(matrices)!;
-    // Four warps, where there is something to do for each.
+    // Four warps, unless there are fewer tiles.
     const rowWarps = Math.min(rowTiles, 4 / columnTiles);
     const threads = rowWarps * columnTiles * 32;
     const bytes = sharedMemory(matrices, rowTiles, columnTiles);
@@ -94,7 +94,7 @@ export class HeadProducts {
       },
     };
     const given = { x: all, weight, sizes: this.#constants.ints(rows) };
-    // A kernel has one size of shared memory.
+    // A compiled kernel has a fixed size of shared memory, so the size is part of its name.
     return this.#kernels.run(`head_product_${bytes}`, body, given, "made", launch, bytes);
   }
 

@@ -1,4 +1,4 @@
-// The headers that kernels of this folder include beside those of the host.
+// The headers of this folder's kernels; those of the host folder are always available.
 import attention from "./attention.h" with { type: "text" };
 import attentionLanes from "./attention-lanes.h" with { type: "text" };
 import attentionTiles from "./attention-tiles.h" with { type: "text" };

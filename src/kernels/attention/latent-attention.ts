@@ -1,7 +1,7 @@
-// Latent attention over blocks, as multi-head latent attention (MLA) computes it when its projections are absorbed:
-// all heads of a token attend to one vector of each token. All of it is the key, its first `latent` features are the
-// value. The `rotary` features behind them hold the position: unlike in heads, RoPE rotates feature 2i with 2i + 1,
-// because all files have them so.
+// Paged latent attention: multi-head latent attention (MLA) with absorbed projections. All heads of
+// a token attend to one vector per token. The whole vector is the key, its first `latent` features
+// are the value. The `rotary` features after them hold the position: RoPE rotates feature 2i with
+// 2i + 1 here, because all checkpoints store them so.
 import type { MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -20,31 +20,42 @@ import { type LayerWork, PackedLayers, type TileSize } from "./paged-attention.t
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
 
-/** One object per layer. The norm is that of the latent features, with what a kernel needs to do the same. */
+/**
+ * One object per layer. `norm` is that of the latent features, with the parameters for fusing it.
+ */
 export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
   norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 };
 
-/** Columns of rows (T, columns) that belong to heads: those of head h begin at first + h * stride. */
+/** Per-head columns of rows (T, columns): head h begins at column first + h * stride. */
 export type HeadColumns = { rows: MlxArray; first: number; stride: number };
 
-/** A step's queries and vectors, where their products have left them. */
+/** A step's queries and vectors, in place in the outputs of their projections. */
 export type LatentRows = {
-  /** (T, heads * latent): the features of queries that are multiplied by latents. */
+  /** (T, heads * latent): query features for the latent part, after absorption. */
   absorbed: MlxArray;
   /** The rotary features of queries. */
   placed: HeadColumns;
-  /** Of rows (T, columns), from this column on: latent features without their norm, then rotary ones. */
+  /**
+   * Rows (T, columns), with latent features (before their norm), then rotary ones, at column
+   * `first`.
+   */
   latents: Omit<HeadColumns, "stride">;
 };
 
-/** What the latent store needs. Pools are (blocks, 1, 32, latent + rotary), written in place. */
+/**
+ * Latent attention as the latent store uses it. Pools (blocks, 1, 32, latent + rotary) are written
+ * in place.
+ */
 export interface LatentAttention {
-  /** Into how many thread groups a token's heads are divided. */
+  /** CTAs among which a token's heads are divided. */
   readonly groups: number;
-  /** The consecutive tokens of a sequence that attend together; undefined where each does by itself. */
+  /** Size of tiles of consecutive tokens; undefined if each token attends by itself. */
   readonly tile?: TileSize | undefined;
-  /** The newest token of each of B sequences, whose vector goes to the sequence's last block -> (B, heads * latent) */
+  /**
+   * Decodes the newest token of each of B sequences, and writes its vector to the last KV block ->
+   * (B, heads * latent)
+   */
   decode(
     rows: LatentRows,
     pool: MlxArray,
@@ -52,7 +63,10 @@ export interface LatentAttention {
     work: LatentWork,
     splits?: number,
   ): MlxArray;
-  /** Vectors go to their slots -> (T, heads * latent). Where there is a `tile`, tiles (packTiles) of that size. */
+  /**
+   * Writes vectors to their KV slots and attends -> (T, heads * latent). If `tile` is set, `tiles`
+   * (packTiles) of that size.
+   */
   attend(
     rows: LatentRows,
     pool: MlxArray,
@@ -61,12 +75,15 @@ export interface LatentAttention {
     work: LatentWork,
     tiles?: MlxArray,
   ): MlxArray;
-  /** Copies blocks, pairs (C * 2) of from and to; evaluate the result. */
+  /** Copies KV blocks, pairs (C * 2) of source and destination; evaluate the result. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/** (T, heads, features): so many of each head, from its first column on, none of them beyond the next multiple of the stride. */
+/**
+ * (T, heads, features): the first `features` columns of each head, which must not cross a multiple
+ * of the stride.
+ */
 export function columnsOf(
   { rows, first, stride }: HeadColumns,
   heads: number,
@@ -77,7 +94,10 @@ export function columnsOf(
   return slice(reshape(own, [-1, heads, stride]), 2, within, within + features);
 }
 
-/** Queries (T, heads * D) and normalized vectors (T, D), for attention that takes them whole. */
+/**
+ * Concatenates queries (T, heads * D) and normalized vectors (T, D), for kernels that do not read
+ * them in place.
+ */
 export function joinedRows(
   { absorbed, placed, latents }: LatentRows,
   { heads, latent, rotary }: LatentShape,
@@ -94,38 +114,44 @@ export function joinedRows(
   };
 }
 
-/** As kernels read it: the latents' norm in the place of the queries', which have none. */
+/**
+ * The layer's parameters for kernels: the latents' norm takes the place of the queries' norm, which
+ * MLA lacks.
+ */
 export function layerOf({ norm, ...work }: LatentWork): LayerWork {
   return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
 
-/** Heads that a warp holds in its registers, and the most warps of a group. */
+/** Heads that a warp holds in registers, and maximum warps per CTA. */
 const HEADS_PER_WARP = 2;
 const MOST_WARPS = 8;
 
-/** A head's latent features are many. */
+/** More threads than for plain heads, because a head has many latent features. */
 const MERGE_THREADS = 128;
 
-/** How tensor cores divide the work of a group: `team` warps for each of `rowTiles` times 16 rows, `heads` a token. */
+/**
+ * A CTA's work with tensor cores: `rowTiles` times 16 rows, each shared by `team` warps; `heads`
+ * per token.
+ */
 type Tiling = { rowTiles: number; team: number; heads: number };
 
-/** With all heads of a token where they fit, so that its sequence is read once. */
+/** All heads of a token in one CTA if they fit, so that its KV blocks are read once. */
 function decodeTiling(heads: number): Tiling {
   const rowTiles = heads <= 16 ? 1 : heads <= 32 ? 2 : 4;
   return { rowTiles, team: rowTiles === 4 ? 2 : 4, heads: headsPerGroup(heads, 16 * rowTiles) };
 }
 
-/** More rows would not fit the registers. */
+/** More rows would not fit in registers. */
 function chunkTiling(heads: number): Tiling {
   return { rowTiles: 4, team: 2, heads: headsPerGroup(heads, 64) };
 }
 
-/** Divided evenly. */
+/** Divides the heads evenly among the fewest CTAs. */
 function headsPerGroup(heads: number, most: number): number {
   return Math.ceil(heads / Math.ceil(heads / most));
 }
 
-/** What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs. */
+/** Whether tiles fit in registers, and in the 99 KiB of shared memory per CTA of smaller GPUs. */
 function fitsTiles({ latent, rotary }: LatentShape): boolean {
   return latent % 64 === 0 && latent <= 512 && rotary % 16 === 0 && rotary > 0 && rotary <= 64;
 }
@@ -136,7 +162,7 @@ export class LatentKernels implements LatentAttention {
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers<LatentWork>;
   readonly #warps: number;
-  /** By the tensor cores of NVIDIA GPUs; undefined where they are not used. */
+  /** Undefined if tensor cores are not used. */
   readonly #tilings: { decode: Tiling; chunks: Tiling } | undefined;
   readonly groups: number;
   readonly tile: TileSize | undefined;
@@ -252,7 +278,7 @@ export class LatentKernels implements LatentAttention {
     });
   }
 
-  /** By tensor cores, in so many groups for each group of heads. */
+  /** Launches a kernel of latent-tiles.h; `groups`: grid size along z. */
   #tiled(
     name: string,
     body: string,
@@ -265,7 +291,8 @@ export class LatentKernels implements LatentAttention {
   ): MlxArray {
     const { heads, latent, rotary } = this.#shape;
     const threads = rowTiles * team * 32;
-    // Two tiles of 32 tokens, of 2 bytes a feature, and four times 16 bytes a thread.
+    // Two tiles of 32 tokens, 2 bytes per feature; then 16 bytes per thread for every 8 tokens of a
+    // tile.
     const sharedMemory = 2 * 32 * (latent + rotary + 8) * 2 + threads * 4 * 16;
     const { absorbed, placed } = rows;
     const launch = {
@@ -288,7 +315,7 @@ export class LatentKernels implements LatentAttention {
     return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
   }
 
-  /** What was attended, or the parts of it that splits have found. */
+  /** The attention output, or the splits' partial results. */
   #output(tokens: number, splits: number) {
     const { heads, latent } = this.#shape;
     return splits === 1

@@ -1,6 +1,6 @@
-// Attention over blocks, by kernels of our own. Keys and values are written in place, into pools that the
-// kernels receive as inputs: MLX never copies them, and orders launches by their outputs. Each input of a launch
-// costs the host time, so what belongs together is packed into one array.
+// Paged attention with our own kernels. Keys and values are written in place, into pools that
+// kernels receive as inputs: MLX never copies them, and orders launches by their outputs. Each
+// input of a launch costs host time, so related data is packed into one array.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -24,26 +24,28 @@ export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 /** (blocks, kvHeads, 32, D) each. */
 export type Pools = { keys: MlxArray; values: MlxArray };
 
-/** What a layer does to queries and keys, and to their scores: one object per layer. */
+/** A layer's attention parameters: one object per layer. */
 export type LayerWork = {
   norms?:
     | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
     | undefined;
-  /** Keys and values are another layer's, which has written them: qkv has only queries. */
+  /** An earlier layer wrote keys and values; qkv has only queries. */
   sharesKv?: boolean | undefined;
   rope?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
   scale: number;
   window?: number | undefined;
-  /** The window begins at a multiple of its size. */
+  /** Attention within chunks of `window` tokens (Llama 4) instead of a sliding window. */
   chunked?: boolean | undefined;
   sinks?: MlxArray | undefined;
   softcap?: number | undefined;
 };
 
-/** Attention of consecutive tokens of the same sequences, tile by tile. */
+/** Attention of prompt chunks: tiles of consecutive tokens of a sequence. */
 export type ChunkAttention = {
   readonly tile: TileSize;
-  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
+  /**
+   * queries (T, heads * D) over their sequences' KV blocks, up to their positions -> (T, heads * D)
+   */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -54,17 +56,18 @@ export type ChunkAttention = {
   ): MlxArray;
 };
 
-/** What the paged store needs: kernels here, plain arithmetic in tests. */
+/** Paged attention as the KV store uses it: kernels here, plain arithmetic in tests. */
 export interface BlockAttention {
   /**
-   * qkv (B, (heads + 2 kvHeads) * D): the newest token of each sequence, whose key and value go to the
-   * sequence's last block -> (B, heads * D). Where the work shares another layer's keys and values, qkv has only
+   * Decodes the newest token of each sequence: qkv (B, (heads + 2 kvHeads) * D) -> (B, heads * D).
+   * Its key and value are written to the sequence's last KV block. With `sharesKv` qkv has only
    * queries, here and in `prepare`.
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /**
-   * qkv (T, ...): keys and values go to their slots; queries (T, heads * D). `lastQueries`: those of the last token of each
-   * sequence are all that is wanted.
+   * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with
+   * norm and RoPE. `lastQueries`: only the queries of each sequence's last token are used; others
+   * may be undefined.
    */
   prepare(
     qkv: MlxArray,
@@ -73,7 +76,9 @@ export interface BlockAttention {
     work: LayerWork,
     lastQueries?: boolean,
   ): MlxArray;
-  /** queries (T, heads * D) over their sequences up to their positions -> (T, heads * D) */
+  /**
+   * queries (T, heads * D) over their sequences' KV blocks, up to their positions -> (T, heads * D)
+   */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -81,16 +86,18 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Into so many splits it costs nothing to divide a sequence, where rows are few: they need no launch to be merged. */
+  /** Maximum splits per sequence that a cluster merges itself, without a merge launch. */
   readonly clustered?: number | undefined;
-  /** Undefined where no kernel attends with many tokens of a sequence at once. */
+  /** Undefined if there is no kernel for tiles of tokens. */
   readonly chunks?: ChunkAttention | undefined;
-  /** Copies blocks within a pool, pairs (C * 2) of from and to; evaluate the result. */
+  /**
+   * Copies KV blocks within a pool, pairs (C * 2) of source and destination; evaluate the result.
+   */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/** The width of the tables, then each sequence's length and its blocks, padded to the width. */
+/** Block tables: their width, then each sequence's length and blocks, padded to the width. */
 export function packTables(
   rows: readonly { length: number; blocks: readonly number[] }[],
   width: number,
@@ -101,26 +108,33 @@ export function packTables(
   for (const [row, { length, blocks }] of rows.entries()) {
     const at = 1 + row * (1 + width);
     packed[at] = length;
-    // What was given back is not attended to, but may be loaded with what is.
+    // Released blocks are never attended to, but kernels may load them; the scratch block stands
+    // in.
     for (let i = 0; i < blocks.length; i++)
       packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
   }
   return packed;
 }
 
-/** Each token's position in its sequence, its slot in the pool, and its sequence's row of the tables. */
+/**
+ * Each token's position in its sequence, its KV slot, and its sequence's row of the block tables.
+ */
 export function packPlaces(
   tokens: readonly { position: number; slot: number; row: number }[],
 ): Int32Array {
   return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
 }
 
-/** The most rows in a tile, and how many rows a token has: its query heads that share a head of keys, or one for all of it. */
+/**
+ * Maximum rows per tile, and rows per token: one per query head of a KV head, or 1 if tiles count
+ * tokens.
+ */
 export type TileSize = { readonly most: number; readonly perToken: number };
 
 /**
- * The first row and the number of rows of each tile. Those with the longest context come first, because what
- * starts last should not take longest. Empty ones pad the number of tiles, for each number is a launch of its own.
+ * The first row and the number of rows of each tile, longest context first, so that long tiles do
+ * not start last. Empty tiles pad their number, because each number of tiles is a launch
+ * configuration of its own.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
@@ -144,8 +158,8 @@ export function packTiles(
 }
 
 /**
- * The query heads of one KV head that a group of threads computes together. What they hold in shared memory stays
- * below the 32 KiB that a group has on Metal, 48 on CUDA.
+ * Query heads of one KV head that a CTA computes together, such that shared memory stays below 32
+ * KiB on Metal, 48 KiB on CUDA.
  */
 function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boolean): number {
   const most = (byTensorCores ? 8 : 4) / (headDim > 128 ? 2 : 1);
@@ -153,54 +167,64 @@ function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boo
 }
 
 const WARPS = 8;
-/** Heads that a warp prepares, with the same sines and cosines. */
+/** Heads per warp in prepare.c, which share the token's sines and cosines. */
 const PREPARED_HEADS = 8;
 /**
- * Of a group by tensor cores, where there are more groups than processors: then several share one. And of heads whose
- * sums would not fit the shared memory of more.
+ * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several fit on an SM;
+ * and for large heads, whose accumulators of 8 warps exceed shared memory.
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
-/** Groups that a cluster has on any GPU that knows them. */
+/** The maximum portable cluster size. */
 const MOST_CLUSTERED = 8;
-/** Where there are more groups, clusters of more than two wait until all of one fit: splits are merged by a launch. */
+/**
+ * With more CTAs, clusters of more than two wait for enough free SMs at once; a merge launch is
+ * faster then.
+ */
 const MOST_IN_CLUSTERS = 256;
 
-/** What attends with tiles of chunks, of so many rows: one for each query head of a token that shares a KV head. */
+/**
+ * A kernel for tiles of prompt chunks, with `rows` rows per tile: one per query head of a KV head
+ * and token.
+ */
 type ChunkKernel = {
   name: string;
   body: string;
   rows: number;
   threads: number;
-  /** By a warpgroup that loads: groups that share all tiles and heads; if there are none, each has a group of its own. */
+  /** On Hopper: CTAs of a persistent grid, or 0 for one CTA per tile and KV head. */
   groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
 };
 
-/** Of Hopper's GPUs: how many groups run at once, and how many keys they take at a time, in so many stages. */
+/**
+ * Parameters of warpgroup-chunks.c: CTAs of the grid (SMs of the GPU), keys per step, stages of the
+ * ring.
+ */
 export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
 
-/** Two warpgroups that compute, and one that loads. */
+/** Two consumer warpgroups and a producer. */
 const LOADED_THREADS = 384;
-/** Of a group: where keys are, and where values are. */
+/** TMA descriptors per CTA: keys and values. */
 const MAPS = 2;
 
-/** In both stages of keys and values, of 2 bytes each, are beside the queries. */
+/** Shared memory holds the queries and the stages of keys and values, 2 bytes per number. */
 function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
   if (hopper && [64, 128, 256].includes(headDim)) {
-    // What fits the registers, and the 227 KiB of shared memory.
+    // The largest tile whose accumulators fit in registers, and stages in 227 KiB of shared memory.
     const isWide = headDim > 128;
     const { keys = isWide ? 64 : 128, stages = isWide ? 2 : 3 } = hopper;
     const [rows, groups] = [128, isWide ? 0 : hopper.groups];
-    // With barriers, and what it takes to align them.
+    // Plus mbarriers and alignment.
     const barriers = 5 * stages + 2;
     const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + barriers * 8 + 1024;
     const template = { KEYS: keys, STAGES: stages, GROUPS: groups };
     const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
     return { name, body, rows, threads: LOADED_THREADS, groups, sharedMemory, template };
   }
-  // What fits the registers of a warp, and the 99 KiB of shared memory that a group has on smaller GPUs.
+  // The largest tile that fits in registers, and in the 99 KiB of shared memory per CTA of smaller
+  // GPUs.
   const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
   const rows = warps * rowTiles * 16;
   const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
@@ -216,14 +240,14 @@ export class PagedAttention implements BlockAttention {
   readonly #layers: PackedLayers<LayerWork>;
   readonly #constants = new Constants();
   readonly #queries: number;
-  /** On NVIDIA GPUs, where a head can be spread over a warp. */
+  /** On NVIDIA GPUs, if the head size fits the layout of tensor cores. */
   readonly #byTensorCores: boolean;
   readonly clustered: number | undefined;
   readonly chunks: ChunkAttention | undefined;
   readonly #bounded: KernelCaches;
   readonly #promptHeads: Pick<PromptHeads, "prepared"> | undefined;
 
-  /** `hopper`, `promptHeads`: of its GPUs. */
+  /** `hopper`, `promptHeads`: for Hopper GPUs only. */
   constructor(
     language: Language,
     shape: PagedShape,
@@ -315,12 +339,13 @@ export class PagedAttention implements BlockAttention {
     this.#constants.free();
   }
 
-  /** By the tensor cores of NVIDIA GPUs. */
+  /** Tiles of prompt chunks, on the tensor cores of NVIDIA GPUs. */
   #makeChunks(hopper: WarpgroupChunks | undefined): ChunkAttention | undefined {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    // Tiles of whole tokens are for the kernel that is not of Hopper.
+    // Hopper's kernel has tiles of rows, which may split a token; the other one has tiles of whole
+    // tokens.
     const perToken = heads / kvHeads;
     const tile =
       groups === undefined
@@ -378,7 +403,7 @@ export class PagedAttention implements BlockAttention {
     });
   }
 
-  /** A sequence's splits are a cluster, which merges what they have found. */
+  /** The splits of a sequence are the CTAs of a cluster, which merges their results itself. */
   #clusterAttention(
     inputs: Readonly<Record<string, MlxArray>>,
     tokens: number,
@@ -412,7 +437,7 @@ export class PagedAttention implements BlockAttention {
     return isMany || this.#shape.headDim > 256 ? FEWER_WARPS : WARPS;
   }
 
-  /** Macros that headers ask for. */
+  /** Macros that select the headers' variants. */
   get #defines(): readonly string[] {
     return this.#byTensorCores ? ["TENSOR_CORES"] : [];
   }
@@ -441,7 +466,7 @@ export class PagedAttention implements BlockAttention {
     });
   }
 
-  /** The constants of all kernels. */
+  /** Template arguments of all kernels. */
   #template({ rope }: LayerWork) {
     const { heads, kvHeads, headDim } = this.#shape;
     return {
@@ -453,7 +478,7 @@ export class PagedAttention implements BlockAttention {
     };
   }
 
-  /** The constants of kernels that prepare heads. */
+  /** Template arguments of kernels that prepare heads. */
   #headTemplate(work: LayerWork) {
     const { norms, sharesKv = false } = work;
     return {
@@ -464,7 +489,7 @@ export class PagedAttention implements BlockAttention {
     };
   }
 
-  /** The constants of kernels that attend: layers whose keys come from another are no others to them. */
+  /** Template arguments of kernels that attend; `sharesKv` makes no difference to them. */
   #attentionTemplate(work: LayerWork) {
     const { window = 0, chunked = false, softcap, sinks } = work;
     return {
@@ -477,7 +502,10 @@ export class PagedAttention implements BlockAttention {
   }
 }
 
-/** What the kernels and a CPU's operations read of each layer: packed once, and freed together. */
+/**
+ * Each layer's parameters as kernels and CPU operations read them (layer.h): packed once, freed
+ * together.
+ */
 export class PackedLayers<Work extends object> {
   readonly #headDim: number;
   readonly #layerOf: (work: Work) => LayerWork;
@@ -499,7 +527,10 @@ export class PackedLayers<Work extends object> {
   }
 }
 
-/** float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks. The caller frees it. */
+/**
+ * float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks. The caller
+ * frees it.
+ */
 function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();
   const { norms, rope, scale, softcap = 1, sinks } = work;

@@ -1,5 +1,5 @@
-// Recurrent layers on a CPU, by operations of our own. Pools are float32, and so is all arithmetic; rows of 16 bits
-// are converted on their way in and out.
+// Recurrent layers on a CPU, with our own operations. Pools and arithmetic are float32; 16-bit rows
+// are converted before and after.
 import type { MlxArray } from "../../mlx/array.ts";
 import { convolve, gate, rmsNorm, scan } from "../../mlx/cpu.ts";
 import {
@@ -61,7 +61,7 @@ function byFeature(sizes: MlxArray, rate: MlxArray): MlxArray {
   return reshape(multiply(expandDims(sizes, -1), reshape(rate, [heads, -1])), [-1, rate.size]);
 }
 
-/** What of the values is added to the outputs: (T, width) */
+/** The skip connection, skip * values: (T, width) */
 function skipped(rows: MlxArray, skip: MlxArray, { columns }: Scan, width: number): MlxArray {
   const heads = skip.size;
   const values = reshape(columnsOf(rows, columns.values, width), [-1, heads, width / heads]);

@@ -1,4 +1,4 @@
-// The headers that kernels of this folder include beside those of the host.
+// The headers of this folder's kernels; those of the host folder are always available.
 import moves from "./moves.h" with { type: "text" };
 import scan from "./scan.h" with { type: "text" };
 

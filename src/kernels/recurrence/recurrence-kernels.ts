@@ -1,4 +1,5 @@
-// Recurrent layers on a GPU, by kernels of our own. They write to their pools in place, which MLX knows nothing of.
+// Recurrent layers on a GPU, with our own kernels. They write to their pools in place, which MLX
+// does not track.
 import type { MlxArray } from "../../mlx/array.ts";
 import { bytesOf, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";
@@ -14,42 +15,50 @@ import scanBody from "./scan.c" with { type: "text" };
 import scanChunksBody from "./scan-chunks.c" with { type: "text" };
 import scanTokensBody from "./scan-tokens.c" with { type: "text" };
 
-/** Of a convolution: threads of a group, and tokens that a thread has of a step with prompts. */
+/** convolve.c: threads per CTA, and tokens per thread in a step with prompts. */
 const CONVOLVE_THREADS = 128;
 const RUN = 8;
-/** What a thread loads at once at most. */
+/** Bytes of the widest load. */
 const PACK_BYTES = 16;
-/** Rows of a state that a warp scans. */
+/** State rows per warp in scan.c. */
 const ROWS_PER_WARP = 8;
 const WARPS = 4;
-/** Of a group that has all of a head: with more warps, or more of the state in each, it lacks registers. */
+/** Maximum warps of a CTA that has a whole head, and maximum state size: limited by registers. */
 const MOST_WARPS = 16;
 const MOST_STATE = 128 * 128;
-/** What tokens may take in shared memory: several groups share that of a multiprocessor. */
+/** Shared memory for staged tokens per CTA, such that several CTAs fit on an SM. */
 const SHARED_BYTES = 24 * 1024;
 
-/** Of scan-chunks.c: features of a head at most, warps that have none of its values, tokens of a chunk. */
+/** scan-chunks.c: maximum features of a head, scorer warps, tokens per chunk. */
 const MOST_DIM = 128;
 const SCORERS = 4;
 const CHUNK = 32;
-/** MLX lets a group have more than 48 KiB if its dynamic shared memory alone is about that; there is more beside it. */
+/**
+ * MLX raises a kernel's limit of 48 KiB only if its dynamic shared memory alone exceeds about that;
+ * static shared memory does not count. So at least this much is requested.
+ */
 const LEAST_RAISED = 48 * 1024;
 
-/** Of scan-tokens.c: states of a group in shared memory, and heads that each group is to have at least. */
+/** scan-tokens.c: stages of the ring buffer, and minimum work items per CTA for it to be used. */
 const STAGES = 3;
 const LEAST_HEADS = 4;
 
 export class RecurrenceKernels implements Recurrence {
   readonly #language: Language;
   readonly #kernels: KernelCache;
-  /** Of heads that a group has all of: two groups are to load and to compute by turns. */
+  /**
+   * scan.c with a whole head per CTA; two CTAs per SM, so that one loads while the other computes.
+   */
   readonly #wholeHeads: KernelCache;
-  /** Of scan-tokens.c. */
+  /** scan-tokens.c. */
   readonly #tokens: KernelCache;
   readonly #largeGroups: number;
   readonly #constants = new Constants();
 
-  /** `largeGroups`: how many groups run at once that have 200 KiB of shared memory each. */
+  /**
+   * `largeGroups`: number of concurrent CTAs with 200 KiB of shared memory each (Hopper's SMs), 0
+   * for none.
+   */
   constructor(language: Language, make: MakeKernel = makeKernel, largeGroups = 0) {
     this.#language = language;
     this.#largeGroups = largeGroups;
@@ -98,7 +107,7 @@ export class RecurrenceKernels implements Recurrence {
   scan({ x, gates }: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray {
     const [tokens, width] = x.shape as [number, number];
     const [, heads, valueDim, keyDim] = pool.shape as [number, number, number, number];
-    if (keyDim % 16 !== 0) throw new Error(`there is no scan for keys of ${keyDim} features`);
+    if (keyDim % 16 !== 0) throw new Error(`scan: key size ${keyDim} is not a multiple of 16`);
     const given = "raw" in gates ? undefined : gates;
     const { raw, columns: from } = "raw" in gates ? gates : {};
     const isLarge = valueDim > MOST_WARPS * ROWS_PER_WARP || valueDim * keyDim > MOST_STATE;
@@ -115,7 +124,7 @@ export class RecurrenceKernels implements Recurrence {
     const { factor = 1, betaFactor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
     const [least, most] = limits;
-    // Metal's arithmetic may take it that there is no infinity.
+    // Metal's fast math may assume that there are no infinities.
     const finite = [least, Math.min(most, 3e38)];
     const steps = [factor, ...finite];
     const ends = [outputEps, betaFactor];
@@ -185,7 +194,7 @@ export class RecurrenceKernels implements Recurrence {
         threadGroup: [threads, 1, 1] as const,
         template,
       };
-      // A kernel has one size of shared memory.
+      // A compiled kernel has a fixed size of shared memory, so the size is part of its name.
       const name = `scan_chunks_${bytes}`;
       return this.#kernels.run(name, scanChunksBody, inputs, "read", launch, bytes);
     }
@@ -194,7 +203,7 @@ export class RecurrenceKernels implements Recurrence {
     const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
     const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
-    // With longer keys a thread has more of the state than half of the registers.
+    // With longer keys a thread's state exceeds the registers that two CTAs per SM leave.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
     const kernels = isBounded ? this.#wholeHeads : this.#kernels;
     return kernels.run(isBounded ? "scan_heads" : "scan", scanBody, inputs, "read", {
@@ -223,12 +232,12 @@ export class RecurrenceKernels implements Recurrence {
   }
 }
 
-/** Of moves as packMoves writes them. */
+/** The number of rows of packed moves. */
 function countOf(moves: MlxArray): number {
   return moves.shape[0]! / 4 - 1;
 }
 
-/** Whether rows can be read 16 bytes at a time, and heads have features that scan-chunks.c has tiles for. */
+/** Whether columns are aligned for 16-byte loads, and head sizes fit the tiles of scan-chunks.c. */
 function fitsPacks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly number[]): boolean {
   const output = "raw" in gates ? gates.columns.output : undefined;
   const rows = "raw" in gates && output ? [gates.raw.shape[1]!, output.column] : [];
@@ -241,7 +250,7 @@ function fitsPacks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly n
   );
 }
 
-/** An output gate by MLX's operations, for heads that are too large for a group. */
+/** The gated RMSNorm with MLX's operations, for heads that are too large for a CTA. */
 function gated(
   read: MlxArray,
   raw: MlxArray,

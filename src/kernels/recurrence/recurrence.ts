@@ -1,36 +1,39 @@
-// What recurrent layers do with the tokens of a step, all sequences in one launch: short convolutions, and scans of
-// a state. States are in slots of pools that are written to in place, as keys and values are.
+// Recurrent layers, all sequences of a step in one launch: causal depthwise convolutions, and
+// linear recurrences (scans). States are in slots of pools that are written in place, like keys and
+// values.
 import type { MlxArray } from "../../mlx/array.ts";
 
-/** Each channel by itself over its last inputs: weight (taps, channels), the oldest first; bias (channels). */
+/** Causal depthwise convolution: weight (taps, channels), oldest input first; bias (channels). */
 export type Convolution = {
   weight: MlxArray;
   bias?: MlxArray | undefined;
   activation?: "silu" | undefined;
-  /** Where in a row its channels begin, if a row has more. */
+  /** First column of the channels, if rows have more. */
   column?: number | undefined;
 };
 
 /**
- * A state (value heads, value features, key features) that each token changes:
+ * A linear recurrence. Each token updates the state (value heads, value features, key features):
  *
  *     state = decay * state + beta * (value - found) x key        output = state * query
  *
- * where found = state * key with the delta rule, and 0 without. Heads of values share the keys and queries of fewer.
+ * where found = state * key with the delta rule, otherwise 0. Several value heads may share a key
+ * head.
  */
 export type Scan = {
   keyHeads: number;
-  /** Where in a row each begins. */
+  /** First column of each in a row. */
   columns: { queries: number; keys: number; values: number };
   /** Queries and keys are divided by their root mean square and scaled. */
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
   /**
-   * In place of the delta rule, where in a row two more vectors (key features) begin: what is found with the one is
-   * taken away along the other. With a decay for each feature.
+   * RWKV 7's update in place of the delta rule: subtracts (state * find) x put from the state,
+   * where `find` and `put` are columns of two more vectors (key features). Requires decays per
+   * feature.
    */
   erasing?: { find: number; put: number } | undefined;
-  /** (heads) float32: by this factor a value is added to its output. */
+  /** (heads) float32: output += skip * value (Mamba 2's D). */
   skip?: MlxArray | undefined;
 };
 
@@ -47,19 +50,21 @@ export type GivenGates = {
   betas: MlxArray;
 };
 
-/** Rows (T, columns) as a product makes them, and what the scan makes of their columns. */
+/**
+ * Rows (T, columns) of the input projection, from which the scan computes decays and betas itself.
+ */
 export type RawGates = { raw: MlxArray; columns: RawColumns };
 
 /**
- * A head has a column of steps, and one of betas:
+ * Per head a column of step sizes, and one of betas:
  *
  *     size = softplus(factor * step + bias), within the limits        decay = exp(rate * size)
  *
- * and beta is the sigmoid of its column times a factor, or the size where there are no such columns. With a rate for each key feature
- * there is a decay for each.
+ * beta = betaFactor * sigmoid(column), or the size if there are no beta columns. A rate per key
+ * feature gives a decay per key feature.
  */
 export type RawColumns = {
-  /** Where in a row each begins. */
+  /** First column of each in a row. */
   steps: number;
   betas?: number | undefined;
   /** (heads) or (heads * key features), float32 */
@@ -72,10 +77,10 @@ export type RawColumns = {
   output?: OutputGate | undefined;
 };
 
-/** An RMS norm over the output of each head, times the silu of as many columns as there are outputs. */
+/** Gated RMSNorm: the norm of each head's output, times silu(gate); the gates begin at `column`. */
 export type OutputGate = { column: number; norm: { weight: MlxArray; eps: number } };
 
-/** What the slot store needs: kernels, or plain arithmetic in tests. */
+/** Recurrent layers as the slot store uses them: kernels, or plain arithmetic in tests. */
 export interface Recurrence {
   /** x (T, channels or more), pool (slots, taps - 1, channels) -> (T, channels) */
   convolve(x: MlxArray, pool: MlxArray, moves: MlxArray, convolution: Convolution): MlxArray;
@@ -84,12 +89,15 @@ export interface Recurrence {
   free(): void;
 }
 
-/** Consecutive tokens of a sequence, and the slots of its state before them, below 0 for none, and after them. */
+/**
+ * Consecutive tokens of a sequence; source slot of its state, negative for none, and destination
+ * slot.
+ */
 export type RowMove = { first: number; count: number; from: number; to: number };
 
 /**
- * Four integers a row, behind a header of as many: the first says how many rows there are. A kernel could not know
- * otherwise, unless it was compiled anew for each number of them.
+ * Four integers per row, after a header of four whose first is the number of rows. As a template
+ * argument the number would need a compiled kernel for each value.
  */
 export function packMoves(rows: readonly RowMove[]): Int32Array {
   const packed = new Int32Array(4 * (1 + rows.length));

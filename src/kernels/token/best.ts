@@ -1,4 +1,5 @@
-// Of each row the highest number and its place, in two launches that use all of a GPU: MLX's have a group for a row.
+// Argmax: each row's highest number and its index, in two launches that use the whole GPU; MLX's
+// argmax has one CTA per row.
 import type { MlxArray } from "../../mlx/array.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
@@ -7,7 +8,7 @@ import wholeBody from "./best.c" with { type: "text" };
 import partsBody from "./best-parts.c" with { type: "text" };
 import { tokenHeaders } from "./headers.ts";
 
-/** Of a row: a lane of a warp has one of them. */
+/** Parts of a row, one per lane of the warp that combines them. */
 const PARTS = 32;
 const THREADS = 256;
 
@@ -18,7 +19,10 @@ export class BestKernels {
     this.#kernels = new KernelCache(language, make, { headers: tokenHeaders });
   }
 
-  /** x (R, V) -> both (R): the first index of the highest value, and that value in float32, NaN where one is NaN. */
+  /**
+   * x (R, V) -> both (R): the first index of the maximum, and the maximum in float32; NaN if any
+   * value is NaN.
+   */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
     const [rows, columns] = x.shape as [number, number];
     const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;

@@ -1,4 +1,5 @@
-// SwiGLU of rows that have both halves beside each other, on NVIDIA GPUs: MLX's moves a number at a time.
+// SwiGLU of rows with gate and up halves, on NVIDIA GPUs, 8 numbers per thread; MLX's kernel moves
+// one number at a time.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -14,7 +15,7 @@ export class Gates {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** halves (R, 2 N) -> silu(first) * second (R, N); undefined where there is no kernel for them. */
+  /** halves (R, 2 N) -> silu(first) * second (R, N); undefined if unsupported. */
   swiglu(halves: MlxArray): MlxArray | undefined {
     const [rows, both] = halves.shape as [number, number];
     if (halves.ndim !== 2 || !isHalf(halves.dtype) || both % 16 !== 0) return undefined;

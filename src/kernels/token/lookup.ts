@@ -1,5 +1,5 @@
-// The rows of a matrix that tokens have, on NVIDIA GPUs: MLX's gather moves a number at a time, and what follows it waits
-// until it has ended.
+// Embedding lookup on NVIDIA GPUs. MLX's gather moves one number at a time, and the kernel after it
+// cannot start before it ends (programmatic dependent launch).
 import type { MlxArray } from "../../mlx/array.ts";
 import { bytesOf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -8,9 +8,9 @@ import body from "./lookup.c" with { type: "text" };
 
 const PACK_BYTES = 16;
 const MOST_THREADS = 1024;
-/** From so many tokens on a group has several: more is on its way at once. */
+/** From this many tokens on a CTA copies several rows, for more loads in flight. */
 const MANY_TOKENS = 1024;
-const TOKENS_OF_A_GROUP = 4;
+const TOKENS_PER_CTA = 4;
 
 export class Lookups {
   readonly #kernels: KernelCache;
@@ -19,7 +19,7 @@ export class Lookups {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** matrix (V, D), tokens (T) -> (T, D); undefined where there is no kernel for them. */
+  /** matrix (V, D), tokens (T) -> (T, D); undefined if unsupported. */
   rows(matrix: MlxArray, tokens: MlxArray): MlxArray | undefined {
     const { dtype } = matrix;
     const [rows, dims] = matrix.shape as [number, number];
@@ -28,8 +28,8 @@ export class Lookups {
       return undefined;
     }
     const count = tokens.shape[0]!;
-    const areMany = count >= MANY_TOKENS && count % TOKENS_OF_A_GROUP === 0;
-    const each = areMany ? TOKENS_OF_A_GROUP : 1;
+    const areMany = count >= MANY_TOKENS && count % TOKENS_PER_CTA === 0;
+    const each = areMany ? TOKENS_PER_CTA : 1;
     const threads = Math.min(MOST_THREADS, Math.ceil(rowBytes / PACK_BYTES / 32) * 32);
     return this.#kernels.run("lookup", body, { matrix, tokens }, "found", {
       outputs: [{ shape: [count, dims], dtype }],

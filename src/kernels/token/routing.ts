@@ -1,5 +1,5 @@
-// Which experts a token goes through, and how what they make is put together: by kernels of our own, for MLX needs a
-// dozen launches for it.
+// MoE routing and the weighted sum of expert outputs, with our own kernels; MLX needs a dozen
+// launches.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { bytesOf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -12,26 +12,32 @@ import routeBody from "./route.c" with { type: "text" };
 
 export type Routing = {
   experts: number;
-  /** Experts of a token. */
+  /** Experts per token (top-k). */
   each: number;
   scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
-  /** Logits are squeezed into (-cap, cap) before. */
+  /** Logits are soft-capped to (-cap, cap) first. */
   softcap?: number | undefined;
-  /** Of "sparsemixer": how near a logit is to the best, of its size, to take part in the share of the best. */
+  /**
+   * "sparsemixer": relative distance from the best logit up to which logits are in the softmax of
+   * the best.
+   */
   nearness?: number | undefined;
-  /** (experts) float32: added to scores when experts are chosen, but not to their shares. */
+  /** (experts) float32: added to scores for choosing experts, but not to their shares. */
   correction?: MlxArray | undefined;
   groups?: ExpertGroups | undefined;
-  /** Whether the shares of a token's experts are made to add up to 1, before they are scaled. */
+  /** Whether the shares of a token's experts are normalized to a sum of 1, before scaling. */
   isNormalized: boolean;
   scale: number;
-  /** So many more experts, behind the others, that all tokens go through; with a gate of their own, or wholly. */
+  /**
+   * Shared experts, after the others: used by all tokens, with a gate of their own or the share 1.
+   */
   shared: { count: number; isGated: boolean };
 };
 
 /**
- * Experts of the `kept` best groups are chosen. A group is as good as its `best` best experts together. Others count as
- * 0, which is more than a corrected score may be, or are left out altogether.
+ * Group-limited routing: experts are chosen from the `kept` best groups, ranked by the sum of their
+ * `best` highest scores. Experts of other groups get the score 0, which may exceed a corrected
+ * score, or with `leavesOut` none.
  */
 export type ExpertGroups = {
   count: number;
@@ -47,7 +53,9 @@ export type Routed = {
   shares: MlxArray;
 };
 
-/** A warp has the experts in its registers, and a lane for each of a token's. */
+/**
+ * Limits of the kernel: a warp holds all scores in registers, and each chosen expert in one lane.
+ */
 const MOST_EXPERTS = 1024;
 const MOST_EACH = 32;
 const MOST_GROUPS = 32;
@@ -60,11 +68,16 @@ export function fitsRouting({ experts, each, scores, softcap, groups, shared }: 
 
 const THREADS = 256;
 
-/** The most warps of a group that makes the scores of its token, and tokens for which it is quicker than a product. */
+/**
+ * Maximum warps of a CTA that computes its token's scores, and maximum tokens for which that beats
+ * a product.
+ */
 const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
-/** Whether `RoutingKernels.route` can make scores of these tokens by such a matrix, and is quicker at it. */
+/**
+ * Whether `RoutingKernels.route` can compute the scores of these tokens, and faster than a product.
+ */
 export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
   const [tokens, dims] = x.shape as [number, number];
   return tokens <= MOST_SCORED && x.dtype === matrix.dtype && (dims * bytesOf(x.dtype)) % 16 === 0;
@@ -72,7 +85,7 @@ export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
 
 export class RoutingKernels {
   readonly #kernels: KernelCache;
-  /** Those that make scores too. */
+  /** Kernels that compute the scores too. */
   readonly #scoring: KernelCache;
   readonly #numbers = new Map<Routing, MlxArray>();
 
@@ -84,8 +97,8 @@ export class RoutingKernels {
   }
 
   /**
-   * raw (T, experts, and one more with a gate): what the router's matrix makes of tokens; or the tokens (T, D) and the
-   * matrix, where they fit.
+   * raw: the router's logits (T, experts), plus one column if shared experts have a gate; or, with
+   * `matrix`, the tokens (T, D), if fitsScoring.
    */
   route(raw: MlxArray, routing: Routing, matrix?: MlxArray): Routed {
     const { experts, each, scores, correction, groups, isNormalized, shared } = routing;
@@ -94,7 +107,7 @@ export class RoutingKernels {
     const numbers = this.#numbersOf(routing);
     const inputs = { raw, matrix: matrix ?? numbers, numbers };
     const width = experts + (shared.isGated ? 1 : 0);
-    // Two scores at a time.
+    // A warp computes two scores at a time.
     const warps = matrix ? Math.min(SCORING_WARPS, Math.ceil(width / 2)) : 1;
     const outputs = ["chosen", "shares"];
     const [kernels, name] = matrix ? [this.#scoring, "score"] : [this.#kernels, "route"];
@@ -126,7 +139,10 @@ export class RoutingKernels {
     return { chosen: chosen!, shares: shares! };
   }
 
-  /** made (T, K, D), shares (T, K), residual (T, D) -> (T, D) */
+  /**
+   * Weighted sum of expert outputs `made` (T, K, D) by shares (T, K), plus residual (T, D) -> (T,
+   * D)
+   */
   combine(made: MlxArray, shares: MlxArray, residual: MlxArray | undefined): MlxArray {
     const [tokens, each, dims] = made.shape as [number, number, number];
     const inputs = { made, shares, residual: residual ?? made };
@@ -144,7 +160,7 @@ export class RoutingKernels {
     for (const each of this.#numbers.values()) each.free();
   }
 
-  /** The scale, and the corrections from the ninth number on. */
+  /** The scale at 0, and the corrections from index 8 on (route.c). */
   #numbersOf(routing: Routing): MlxArray {
     const found = this.#numbers.get(routing);
     if (found) return found;

@@ -1,7 +1,8 @@
-// The sum that ends one part of a layer, and the norm that begins the next, in one launch on NVIDIA GPUs. A sum is built
-// as always, and what it is made of is remembered: where a norm of it is asked for, one kernel makes both, and the sum
-// becomes what that kernel makes. Nothing computes the first one then. Of what is no such sum, it makes the norm alone:
-// MLX's kernel waits until the one before it has ended, and the one behind waits for it.
+// The sum that ends one part of a layer, and the norm that begins the next, in one launch on NVIDIA
+// GPUs. A sum is built as always, and what it is made of is remembered: where a norm of it is asked
+// for, one kernel makes both, and the sum becomes what that kernel makes. Nothing computes the
+// first one then. Of what is no such sum, it makes the norm alone: MLX's kernel waits until the one
+// before it has ended, and the one behind waits for it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -98,7 +99,9 @@ function fits(x: MlxArray, weight: MlxArray): boolean {
   return weight.size === dims && dims % 2 === 0 && dims <= MOST_FEATURES * MOST_THREADS;
 }
 
-/** They may be gone by now, with the scope that they were made in; and they are of the sum's type. */
+/**
+ * They may be gone by now, with the scope that they were made in; and they are of the sum's type.
+ */
 function areThere({ made, shares, residual }: Addends, { dtype }: MlxArray): boolean {
   const all = shares ? [made, shares, residual] : [made, residual];
   if (all.some(({ handle }) => handle === null)) return false;
