@@ -2,7 +2,8 @@
 // would otherwise be called with the old ones.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { cudaSymbols, ownSymbols, symbols } from "../ffi/symbols.ts";
+import { scalars } from "../ffi/prototype.ts";
+import { cudaPrototypes, ownPrototypes, prototypes } from "../ffi/symbols.ts";
 
 export type Prototype = { returns: string; params: string[] };
 export type Headers = {
@@ -66,56 +67,33 @@ function parameters(text: string): string[] {
   );
 }
 
-/** One line, as it stands above an entry of ffi/symbols.ts. */
+/** One line, as ffi/symbols.ts has it. */
 export function prototypeText(name: string, { returns, params }: Prototype): string {
   return `${returns} ${name}(${params.join(", ") || "void"})`;
 }
 
-/** How a C type passes through the FFI. */
-function ffiType(type: string, structs: Headers["structs"], returned: boolean): string {
-  const plain = type.replace(/\bconst\b/g, "").trim();
-  const isHandle = structs.get(plain)?.join() === "void* ctx";
-  if (isHandle || type.includes("(*)") || plain === "mlx_error_handler_func") return "ptr";
-  if (plain.endsWith("*")) return returned || type === "void*" ? "ptr" : "buffer";
-  if (plain.startsWith("mlx_optional_") && isOptional(structs.get(plain))) return "u64";
-  const scalars: Record<string, string> = {
-    void: "void",
-    bool: "bool",
-    int: "i32",
-    float: "f32",
-    double: "f64",
-    uint64_t: "u64",
-    size_t: returned ? "size" : "u64",
-    mlx_dtype: "i32",
-    mlx_device_type: "i32",
-  };
-  return scalars[plain] ?? `no FFI type for ${type}`;
+/** Whether a C type passes through the FFI as ffi/prototype.ts takes it to by its name. */
+function passesAsNamed(type: string, structs: Headers["structs"]): boolean {
+  const isPointer = type.includes("*") || type === "mlx_error_handler_func";
+  if (isPointer || type in scalars) return true;
+  const fields = structs.get(type)?.join() ?? "";
+  // Four bytes and a flag are eight bytes, which pass as one word, also if the four are a float.
+  if (type.startsWith("mlx_optional_"))
+    return /^(int|float|mlx_dtype) value,bool has_value$/.test(fields);
+  return fields === "void* ctx";
 }
 
-/** Four bytes and a flag: eight bytes that pass as one word, a float beside a flag too. */
-function isOptional(fields: string[] | undefined): boolean {
-  return /^(int|float|mlx_dtype) value,bool has_value$/.test(fields?.join() ?? "");
-}
-
-/** Every entry of the symbol table that the headers contradict, as one line each. */
-export function headerDifferences(
-  folder: string,
-  table: SymbolTable = { ...symbols, ...ownSymbols, ...cudaSymbols },
-): string[] {
+/** A line for each function of ffi/symbols.ts that the headers contradict. */
+export function headerDifferences(folder: string): string[] {
   const { functions, structs } = readHeaders(folder);
-  return Object.entries(table).flatMap(([name, { args, returns }]) => {
+  return [...prototypes, ...ownPrototypes, ...cudaPrototypes].flatMap((declared) => {
+    const name = /\w+(?=\()/.exec(declared)![0];
     const prototype = functions.get(name);
     if (!prototype) return [`${name} is not in the headers`];
-    const expected = [
-      ...prototype.params.map((type) => ffiType(type, structs, false)),
-      ffiType(prototype.returns, structs, true),
-    ].join(", ");
-    const found = [...args, typeof returns === "number" ? "size" : returns].join(", ");
-    if (expected === found) return [];
-    return [`${prototypeText(name, prototype)} is called with ${found}`];
+    const types = [prototype.returns, ...prototype.params];
+    const odd = types.filter((type) => !passesAsNamed(type, structs));
+    if (odd.length > 0) return [`${name}: no FFI type for ${odd.join(", ")}`];
+    const text = prototypeText(name, prototype);
+    return text === declared ? [] : [`${text} is declared as ${declared}`];
   });
 }
-
-type SymbolTable = Readonly<
-  Record<string, { readonly args: readonly string[]; readonly returns: string | number }>
->;
