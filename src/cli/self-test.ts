@@ -76,7 +76,7 @@ const isFailed = ({ problem }: Result) => problem !== undefined;
 
 const failure = ({ name, problem }: Result) => `failed: ${name} (${problem})`;
 
-export function summary(results: readonly Result[], seconds: number): string {
+function summary(results: readonly Result[], seconds: number): string {
   const groups = [...Map.groupBy(results, groupOf)].map(([group, own]) => {
     const failed = own.filter(isFailed).length;
     const ms = own.reduce((sum, each) => sum + each.ms, 0);

@@ -23,7 +23,7 @@ export type GrammarLimits = {
   keptBytes: number;
 };
 
-export const grammarLimits: GrammarLimits = {
+const grammarLimits: GrammarLimits = {
   // The tools of a coding agent take some 2 s, with a large vocabulary 6, on a busy machine several times that.
   compileMs: 15_000,
   serveMs: 30_000,

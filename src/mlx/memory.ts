@@ -3,11 +3,7 @@ import { check } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import { out } from "../../ffi/slot.ts";
 
-type Counter =
-  | "mlx_get_active_memory"
-  | "mlx_get_cache_memory"
-  | "mlx_get_memory_limit"
-  | "mlx_get_peak_memory";
+type Counter = "mlx_get_active_memory" | "mlx_get_cache_memory" | "mlx_get_memory_limit";
 
 const counter = (symbol: Counter) => (): number => {
   check(symbol, mlxc[symbol](out.view));
@@ -19,12 +15,6 @@ export const activeMemory = counter("mlx_get_active_memory");
 /** Held for arrays to come. */
 export const cacheMemory = counter("mlx_get_cache_memory");
 export const memoryLimit = counter("mlx_get_memory_limit");
-/** The most that arrays have held since it was reset. */
-export const peakMemory = counter("mlx_get_peak_memory");
-
-export function resetPeakMemory(): void {
-  check("mlx_reset_peak_memory", mlxc.mlx_reset_peak_memory());
-}
 
 /** Returns to the system what freed arrays left in the allocator's cache. */
 export function clearCache(): void {

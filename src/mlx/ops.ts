@@ -276,7 +276,7 @@ function format(op: string, { mode = "affine", groupSize, bits }: Quantization) 
   return [optionalInt(groupSize), optionalInt(bits), modes[mode]] as const;
 }
 
-/** For tests only: production loads weights that are quantized already. */
+/** For the self-test and tests: models are quantized already. */
 export function quantize(x: MlxArray, quantization: Quantization = {}): QuantizedMatrix {
   const [weight, scales, biases] = opList(
     "mlx_quantize",

@@ -25,10 +25,10 @@ const TAKES = 5;
 const WORTH_CALLS = 16;
 
 /** Values for one call, in memory that the GPU reads without pages being moved. */
-export function pinned(values: HostArray, shape: readonly number[] = [values.length]): MlxArray {
+export function pinned(values: HostArray): MlxArray {
   const symbol = "mlx_serve_pinned";
   const dtype = codeOf(dtypeOf(values));
-  return make(symbol, mlxc[symbol](out.view, values, ints(shape), shape.length, dtype));
+  return make(symbol, mlxc[symbol](out.view, values, ints([values.length]), 1, dtype));
 }
 
 /** A copy that the host reads without the GPU being waited for longer than for what makes it. */

@@ -73,7 +73,7 @@ function startThread(setup: WorkerSetup, channel: Channel) {
 }
 
 /** host:port, where the host may have colons in brackets. */
-export function splitAddress(address: string): [host: string, port: number] {
+function splitAddress(address: string): [host: string, port: number] {
   const at = address.lastIndexOf(":");
   return [address.slice(0, at).replace(/^\[|\]$/g, ""), Number(address.slice(at + 1))];
 }

@@ -137,10 +137,10 @@ export class Scheduler {
   }
 
   /** Ends a sequence in any state. */
-  abort(sequence: Sequence, reason: FinishReason = "abort"): void {
+  abort(sequence: Sequence): void {
     if (sequence.state === "finished") return;
     this.#dequeue(sequence);
-    this.#finish(sequence, reason);
+    this.#finish(sequence, "abort");
   }
 
   /**

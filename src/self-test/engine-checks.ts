@@ -83,7 +83,7 @@ export function sameTokens(
 }
 
 /** That something has happened at all: a run without it would prove nothing. */
-export function happened(what: string, isSo: boolean): Finding {
+function happened(what: string, isSo: boolean): Finding {
   return { what: `${what} did not happen`, worst: isSo ? 0 : 1, most: 0 };
 }
 

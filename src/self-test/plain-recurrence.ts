@@ -40,7 +40,7 @@ export function convolved(
 }
 
 /** One token of one head: changes the state (values, keys), and returns what is read from it. */
-export function scanned(
+function scanned(
   state: number[][],
   {
     query,
@@ -176,7 +176,7 @@ export function plainConvolution(convolution: Convolution): PlainConvolution {
 
 type PackedMove = [first: number, count: number, from: number, to: number];
 
-export function unpackMoves(moves: MlxArray): RowMove[] {
+function unpackMoves(moves: MlxArray): RowMove[] {
   const [[rows], ...each] = chunked(moves.numbers(), 4) as [number[], ...PackedMove[]];
   return each.slice(0, rows).map(([first, count, from, to]) => ({ first, count, from, to }));
 }

@@ -209,7 +209,7 @@ function budget({ totalBytes, usableBytes, activeBytes }: MemoryFacts, roomBytes
   return `there are ${gib(roomBytes)} of ${gib(totalBytes)}, ${reason}`;
 }
 
-export function gib(bytes: number): string {
+function gib(bytes: number): string {
   return `${(bytes / 2 ** 30).toFixed(bytes < 2 ** 30 ? 2 : 1)} GiB`;
 }
 

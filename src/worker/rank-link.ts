@@ -16,7 +16,7 @@ const LOAD_POLL_MS = 20;
 const STEP_LIMIT_MS = 120_000;
 
 /** A rank has ended or stalled. */
-export class RanksLostError extends Error {
+class RanksLostError extends Error {
   override name = "RanksLostError";
 }
 
@@ -106,7 +106,7 @@ type RankModel = { load: RankLoad; fingerprint: string; stepLimitMs?: number };
 
 type LoadHooks = Pick<LoadOptions, "onProgress" | "onRead">;
 
-export class RankRunner implements StepRunner {
+class RankRunner implements StepRunner {
   readonly depth: number;
   readonly stages: number | undefined;
   forwards = 0;

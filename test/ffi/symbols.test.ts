@@ -80,7 +80,7 @@ test("the device types are 0 for the CPU and 1 for the GPU", () => {
 
 test("every symbol in the table is called somewhere", () => {
   const root = join(import.meta.dir, "../..");
-  const sources = ["ffi", "src"].flatMap((folder) =>
+  const sources = ["ffi", "src", "test/support"].flatMap((folder) =>
     readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
       .filter((path) => path.endsWith(".ts") && path !== "symbols.ts")
       .map((path) => readFileSync(join(root, folder, path), "utf8")),

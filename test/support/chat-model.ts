@@ -10,7 +10,7 @@ import { makeRandom } from "./random.ts";
 const [layers, hidden, inner, heads, kvHeads, vocabulary] = [2, 64, 96, 4, 2, 320];
 const headDim = hidden / heads;
 
-export const controlTokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] as const;
+const controlTokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] as const;
 
 const chatTemplate = `{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>

@@ -20,7 +20,7 @@ import { type Mutation, RandomOrder } from "./random-order.ts";
 import { loadTinyModel, tinyCase } from "./tiny-models.ts";
 
 /** What their layers keep. */
-export const orderModels = {
+const orderModels = {
   llama: "keys and values",
   gpt_oss: "keys and values, some within a window",
   gemma4_text: "keys and values, some of another layer",
@@ -38,7 +38,7 @@ const CHUNKS = "prompts in chunks, one after the other";
 const FORKS = "three answers, in steps of few tokens";
 
 /** The cases of parity, more chunks and copies, each in a step of its own, and requests that end early. */
-export const orderFeatures: readonly (Feature & { aborts?: true })[] = [
+const orderFeatures: readonly (Feature & { aborts?: true })[] = [
   ...features,
   {
     name: CHUNKS,

@@ -95,7 +95,7 @@ function affine({ rows, columns, seed }: Matrix, bits: number, groupOf: (input: 
 
 type ActOrder = "none" | "one" | "each its own";
 
-export function gptqFormat({
+function gptqFormat({
   bits = 4,
   groupSize = 32,
   actOrder = "none" as ActOrder,
@@ -128,7 +128,7 @@ export function gptqFormat({
   };
 }
 
-export function awqFormat({ groupSize = 32 } = {}): FolderFormat {
+function awqFormat({ groupSize = 32 } = {}): FolderFormat {
   const order = [0, 2, 4, 6, 1, 3, 5, 7];
   return {
     config: { quant_method: "awq", bits: 4, group_size: groupSize, version: "gemm" },
@@ -155,7 +155,7 @@ export function awqFormat({ groupSize = 32 } = {}): FolderFormat {
 }
 
 /** Integers in rows as MLX has them, and one number in the middle for zero. */
-export function packQuantizedFormat({ bits = 4, groupSize = 32 } = {}): FolderFormat {
+function packQuantizedFormat({ bits = 4, groupSize = 32 } = {}): FolderFormat {
   return {
     config: { quant_method: "compressed-tensors", format: "pack-quantized" },
     quantize: ({ rows, columns, seed }) => {
@@ -184,7 +184,7 @@ export function packQuantizedFormat({ bits = 4, groupSize = 32 } = {}): FolderFo
 }
 
 /** Signed bytes, with a scale for each row. */
-export function intQuantizedFormat(): FolderFormat {
+function intQuantizedFormat(): FolderFormat {
   return {
     config: { quant_method: "compressed-tensors", format: "int-quantized" },
     quantize: ({ rows, columns, seed }) => {
@@ -203,7 +203,7 @@ export function intQuantizedFormat(): FolderFormat {
 }
 
 /** Floats of 8 bits, with a scale for a block of rows and columns, or one for all. */
-export function fp8Format(block?: number): FolderFormat {
+function fp8Format(block?: number): FolderFormat {
   const valueOf = (byte: number) => {
     const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
     const size = exponent === 0 ? fraction * 2 ** -9 : (1 + fraction / 8) * 2 ** (exponent - 7);
@@ -236,7 +236,7 @@ export function fp8Format(block?: number): FolderFormat {
 }
 
 /** Ternary weights, four rows to a byte. */
-export function bitnetFormat(): FolderFormat {
+function bitnetFormat(): FolderFormat {
   return {
     config: { quant_method: "bitnet", linear_class: "autobitlinear", quantization_mode: "offline" },
     quantize: ({ rows, columns, seed }) => {

@@ -26,7 +26,7 @@ const itemBytes: Partial<Record<SafetensorsDtype, number>> = {
   F8_E5M2: 1,
 };
 
-export function writeSafetensors(path: string, tensors: FileTensors): void {
+function writeSafetensors(path: string, tensors: FileTensors): void {
   let end = 0;
   const entries = Object.entries(tensors).map(([name, { dtype, shape }]) => {
     const begin = end;

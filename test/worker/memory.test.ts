@@ -7,10 +7,9 @@ import { defaultModelPath } from "../../ffi/native.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { DeviceMemory, MemoryFacts } from "../../src/device/memory.ts";
 import { defaultEngineOptions, type EngineOptions } from "../../src/engine/protocol.ts";
-import { activeMemory, clearCache, peakMemory, resetPeakMemory } from "../../src/mlx/memory.ts";
 import { Models } from "../../src/worker/models.ts";
 import { deviceOf, freeDevices, plainGpu } from "../support/devices.ts";
-import { measuredStep } from "../support/measured-step.ts";
+import { measuredStep, peakDuring } from "../support/measured-step.ts";
 import { useMlx } from "../support/mlx.ts";
 import { llamaShapes, tinyConfig, writeHollowFolder } from "../support/safetensors-file.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
@@ -123,20 +122,18 @@ test("the memory that was planned is what is used at most, within 10%", () => {
   const models = new Models(() => deviceOf("cpu"));
   const options = { ...defaultEngineOptions, maxBatch: 2, tokenBudget: 256, stepMs: 60_000 };
   const limits = { ...options, kvBytes: 64e6, prefixCaching: false };
-  clearCache();
-  const before = activeMemory();
   const { weightBytes, kvBytes, stepBytes } = models.plan(defaultModelPath(), limits);
-  resetPeakMemory();
-  models.load("model", defaultModelPath(), limits, {});
-  const engine = models.get("model")!;
-  // Steps begin with 64 tokens, and double.
-  for (const [id, length] of [20, 470].entries()) {
-    const prompt = Uint32Array.from({ length }, (_, i) => 100 + ((i * 7 + id) % 1000));
-    const sampling = { temperature: 1, topP: 0.9, seed: id };
-    engine.submit(id, { prompt, maxTokens: 6, sampling });
-  }
-  while (!engine.scheduler.idle) engine.step();
-  const used = peakMemory() - before;
+  const used = peakDuring(() => {
+    models.load("model", defaultModelPath(), limits, {});
+    const engine = models.get("model")!;
+    // Steps begin with 64 tokens, and double.
+    for (const [id, length] of [20, 470].entries()) {
+      const prompt = Uint32Array.from({ length }, (_, i) => 100 + ((i * 7 + id) % 1000));
+      const sampling = { temperature: 1, topP: 0.9, seed: id };
+      engine.submit(id, { prompt, maxTokens: 6, sampling });
+    }
+    while (!engine.scheduler.idle) engine.step();
+  });
   models.unload("model");
   expect((weightBytes + kvBytes + stepBytes) / used).toBeWithin(0.9, 1.1);
 }, 60_000);

@@ -73,7 +73,6 @@ const Options = z.object({
   mirostat_tau: tolerance(z.number()),
   mirostat_eta: tolerance(z.number()),
 });
-export type OllamaOptions = z.infer<typeof Options>;
 
 export const options = optional(Options).describe("Sampling, limits and more, see below.");
 

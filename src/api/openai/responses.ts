@@ -133,7 +133,7 @@ export const ResponsesRequest = z
   .meta({ id: "ResponsesRequest" });
 export type ResponsesRequest = z.infer<typeof ResponsesRequest>;
 
-export const ResponseUsage = z.object({
+const ResponseUsage = z.object({
   input_tokens: z.int(),
   input_tokens_details: z.object({
     cached_tokens: z.int().describe("Prompt tokens found in the prefix cache."),

@@ -26,7 +26,7 @@ export type Server = {
 };
 
 /** The named server, or those that run on this machine. */
-export async function findServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
+async function findServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
   const named = flags.url ?? (env.MLX_SERVE_URL || undefined);
   const known = knownServers(env);
   if (named !== undefined) {

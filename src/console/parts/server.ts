@@ -2,7 +2,7 @@
 import { keep, kept } from "./kept.ts";
 
 /** The server has refused. */
-export class RefusalError extends Error {
+class RefusalError extends Error {
   override name = "RefusalError";
   readonly status: number;
 
@@ -20,9 +20,6 @@ export function setKey(next: string | undefined): void {
 }
 
 export const hasKey = () => key !== undefined;
-
-/** The key as a header, for callers that send requests themselves. */
-export const currentKey = () => key;
 
 export type Ask = { method?: string; body?: unknown; signal?: AbortSignal };
 

@@ -65,7 +65,7 @@ const END = MAX_CODE_POINT + 1;
 const set = (ranges: readonly Range[]): Node => ({ kind: "set", ranges });
 const single = (code: number): Range => [code, code];
 
-export const digits: readonly Range[] = [[0x30, 0x39]];
+const digits: readonly Range[] = [[0x30, 0x39]];
 const letters: readonly Range[] = [
   [0x41, 0x5a],
   [0x61, 0x7a],

@@ -93,8 +93,8 @@ export function unauthorized(message: string): ApiError {
   });
 }
 
-export function forbidden(message: string, code?: string): ApiError {
-  return new ApiError(403, message, { code });
+export function forbidden(message: string): ApiError {
+  return new ApiError(403, message);
 }
 
 /** No route has this path. */
@@ -185,13 +185,8 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   return new ApiError(500, "Internal error.");
 }
 
-/** For an event of a stream that has started. */
-export function errorBody(error: unknown, prompt?: PromptParam): ErrorResponse {
-  return apiErrorOf(error, prompt).body;
-}
-
-export function errorResponse(error: unknown, prompt?: PromptParam): Response {
-  const { status, body, headers } = apiErrorOf(error, prompt);
+export function errorResponse(error: unknown): Response {
+  const { status, body, headers } = apiErrorOf(error);
   return Response.json(body, { status, headers });
 }
 

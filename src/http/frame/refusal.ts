@@ -2,15 +2,11 @@
 import type { Context } from "hono";
 import { openAi } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
-import { apiErrorOf, type PromptParam } from "./errors.ts";
+import { apiErrorOf } from "./errors.ts";
 
 /** The response to any error, in the dialect of the route. */
-export function refusalResponse(
-  c: Context<HttpEnv>,
-  error: unknown,
-  prompt?: PromptParam,
-): Response {
-  const answer = apiErrorOf(error, prompt);
+export function refusalResponse(c: Context<HttpEnv>, error: unknown): Response {
+  const answer = apiErrorOf(error);
   const dialect = c.get("dialect") ?? openAi;
   const record = c.get("record");
   if (record) {

@@ -39,7 +39,7 @@ const tanhGelu: Activation = (x) => {
   return multiply(multiply(x, 0.5), add(tanh(inner), 1));
 };
 
-export const relu: Activation = (x) => maximum(x, 0);
+const relu: Activation = (x) => maximum(x, 0);
 
 export const squaredRelu: Activation = (x) => {
   const positive = relu(x);

@@ -35,7 +35,7 @@ const openers: readonly Opener[] = [
   { file: "tekken.json", open: (path, config) => tokenizerFromTekken(readJson(path), config) },
 ];
 
-export const tokenizerFiles: readonly string[] = openers.map(({ file }) => file);
+const tokenizerFiles: readonly string[] = openers.map(({ file }) => file);
 
 export function folderTokenizer(folder: string, config: TokenizerConfigJson): Tokenizer {
   const found = openers.find(({ file }) => existsSync(join(folder, file)));

@@ -15,7 +15,7 @@ export type SentencePieceNormalizerOptions = {
   symbols?: readonly string[];
 };
 
-export const SPACE_MARK = "▁";
+const SPACE_MARK = "▁";
 
 /** Characters between two yields: some milliseconds' work. */
 const YIELD_CHARS = 2 ** 15;

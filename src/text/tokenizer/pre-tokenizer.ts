@@ -169,7 +169,7 @@ let bytes = new Uint8Array(0);
 let units = new Uint16Array(0);
 
 /** Each byte of the text as a character of GPT-2's alphabet. */
-export function byteSpelling(text: string): string {
+function byteSpelling(text: string): string {
   // No character takes more bytes for each of its units.
   if (3 * text.length > bytes.length) {
     bytes = new Uint8Array(6 * text.length);

@@ -87,7 +87,7 @@ export function* advance(at: At): Reading<void> {
 }
 
 /** A JSON object; of two members with the same key, the later one wins. */
-export function jsonOf(members: Iterable<Member>): string {
+function jsonOf(members: Iterable<Member>): string {
   return `{${Array.from(new Map(members), jsonMember).join(", ")}}`;
 }
 
@@ -111,7 +111,7 @@ export function openCall(calls: CallDraft[], name: string) {
   };
 }
 
-export function scalarOf(text: string): string {
+function scalarOf(text: string): string {
   const name = NAMES.get(text);
   if (name !== undefined) return name;
   const [, sign, whole = "", fraction, exponent = ""] = NUMBER.exec(text) ?? [];

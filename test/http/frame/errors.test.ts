@@ -4,11 +4,9 @@ import { ChatRequest } from "../../../src/api/openai/chat.ts";
 import { CompletionRequest } from "../../../src/api/openai/completions.ts";
 import { EngineError, RefusedError } from "../../../src/engine/client.ts";
 import {
-  ApiError,
   apiErrorOf,
   badRequest,
   ClientGoneError,
-  errorBody,
   errorResponse,
   forbidden,
   notFound,
@@ -246,7 +244,7 @@ describe("a rejected request", () => {
 
   test("names no parameter if the whole body is invalid", () => {
     const { error } = z.object({}).safeParse([]);
-    expect(errorBody(error)).toEqual({
+    expect(apiErrorOf(error).body).toEqual({
       error: {
         message: "Invalid body: expected object, received array.",
         type: "invalid_request_error",
@@ -353,9 +351,6 @@ test("an error becomes a response with its headers", async () => {
   expect(response.headers.get("content-type")).toStartWith("application/json");
   expect(await response.json()).toEqual({
     error: { message: "Slow down.", type: "requests", param: null, code: "rate_limit_exceeded" },
-  });
-  expect(errorBody(new ApiError(418, "No."))).toEqual({
-    error: { message: "No.", type: "invalid_request_error", param: null, code: null },
   });
 });
 

@@ -39,7 +39,7 @@ const scaleFloats = new Map<StoredTensor["format"], Float32Array>([
 const scaleBytes = new Scratch();
 
 /** Numbers that may themselves be floats of 8 bits. */
-export function readScales(stored: StoredTensor, first: number, target: Float32Array): void {
+function readScales(stored: StoredTensor, first: number, target: Float32Array): void {
   const values = scaleFloats.get(stored.format);
   if (!values) {
     readNumbers(stored, first, target, scaleBytes);
