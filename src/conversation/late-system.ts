@@ -36,11 +36,7 @@ const PROBE = "Beside the point.";
 
 /** Whether the template renders a message of the system that is not the first. */
 function takesLateSystem(text: TextModel): boolean {
-  const before = known.get(text);
-  if (before !== undefined) return before;
-  const takes = rendersProbe(text);
-  known.set(text, takes);
-  return takes;
+  return known.getOrInsertComputed(text, rendersProbe);
 }
 
 function rendersProbe({ chat }: TextModel): boolean {

@@ -71,7 +71,8 @@ export class Grammars {
       throw new GrammarError(`it is longer than ${characters} characters`);
     }
     await this.#try(grammar, client);
-    const lane = this.#laneOf(client.key);
+    // With more keys than lanes, some share one.
+    const lane = this.#lanes.getOrInsert(client.key, this.#lanes.size % LANES);
     const { signal } = client;
     if (
       !(await this.#serve(grammar, lane, signal)) &&
@@ -103,13 +104,6 @@ export class Grammars {
     this.#proven.add(id);
     const [oldest] = this.#proven;
     if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
-  }
-
-  /** With more keys than lanes, some share one. */
-  #laneOf(key: string): number {
-    const lane = this.#lanes.get(key) ?? this.#lanes.size % LANES;
-    this.#lanes.set(key, lane);
-    return lane;
   }
 
   /** The grammar compiled on trial: where it fails here the thread is at fault, and is replaced. */

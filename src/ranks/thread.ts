@@ -99,9 +99,7 @@ function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
 /** The ranks, connected as it takes for this: by all of them at the same message. */
 function groupFor(parallel: Parallel): MlxGroup {
   const kind = connectionsOf({ backend, parallel, areLocal: areLocal() });
-  const group = groups.get(kind) ?? new MlxGroup(kind, backend);
-  groups.set(kind, group);
-  return group;
+  return groups.getOrInsertComputed(kind, () => new MlxGroup(kind, backend));
 }
 
 /** Where this host has the model: where it was told, where the server has it, or in the cache. */

@@ -142,8 +142,7 @@ async function bringShapes(
     if (kind === undefined || bytes > MAX_DESCRIBING_BYTES) continue;
     const matrix = tensors.get(stem + DESCRIBING[kind]!)?.shape;
     const key = JSON.stringify([kind, dtype, shape, matrix]);
-    const found = shapes.get(key) ?? part(offset, bytes);
-    shapes.set(key, found);
+    const found = shapes.getOrInsertComputed(key, () => part(offset, bytes));
     const file = openSync(path, "r+");
     try {
       writeSync(file, await found, 0, bytes, offset);

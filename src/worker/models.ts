@@ -83,9 +83,8 @@ export class Models {
 
   /** Loads a model, unless it is there. */
   load(name: string, path: string, options: EngineOptions, hooks: LoadHooks): ModelInfo {
-    const entry = this.#entries.get(name) ?? this.#make(name, path, options, hooks);
-    this.#entries.set(name, entry);
-    return entry.info;
+    const make = () => this.#make(name, path, options, hooks);
+    return this.#entries.getOrInsertComputed(name, make).info;
   }
 
   /** What was made before something fails is freed again. */

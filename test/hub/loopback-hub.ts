@@ -238,9 +238,5 @@ export const gitSha1 = oncePerFile((content) => {
 /** Every request asks for the hashes of all files, and some have a hundred megabytes. */
 function oncePerFile(hash: (content: Uint8Array) => string): (content: Uint8Array) => string {
   const known = new WeakMap<Uint8Array, string>();
-  return (content) => {
-    const found = known.get(content) ?? hash(content);
-    known.set(content, found);
-    return found;
-  };
+  return (content) => known.getOrInsertComputed(content, hash);
 }

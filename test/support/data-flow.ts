@@ -53,9 +53,7 @@ export class DataFlow {
 
   /** Of an array that was there before, a node without parents. */
   node(array: MlxArray): DataNode {
-    const node = this.#nodes.get(array.handle!) ?? new DataNode([]);
-    this.#nodes.set(array.handle!, node);
-    return node;
+    return this.#nodes.getOrInsertComputed(array.handle!, () => new DataNode([]));
   }
 
   /** The integers that an array was made of on the host, wherever it was moved since. */

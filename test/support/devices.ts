@@ -10,12 +10,12 @@ import { plainRecurrence } from "../../src/self-test/plain-recurrence.ts";
 const made = new Map<Backend | "plain", Device>();
 
 export function deviceOf(backend: Backend): Device {
-  return once(backend, () => openDevice(backend));
+  return made.getOrInsertComputed(backend, () => openDevice(backend));
 }
 
 /** A GPU's way of running steps, on a CPU: plain arithmetic in the place of its kernels. */
 export function plainGpu(): Device {
-  return once("plain", () => {
+  return made.getOrInsertComputed("plain", () => {
     const { stage } = openDevice("cpu");
     return {
       ...openDevice("metal"),
@@ -32,10 +32,4 @@ export function plainGpu(): Device {
 export function freeDevices(): void {
   for (const device of made.values()) device.free();
   made.clear();
-}
-
-function once(kind: Backend | "plain", make: () => Device): Device {
-  const found = made.get(kind) ?? make();
-  made.set(kind, found);
-  return found;
 }

@@ -95,8 +95,7 @@ const texts = new Map<string, Buffer>();
 /** As `Named` of emulator/lanes.cpp. */
 function words(list: readonly Named[]): BigUint64Array {
   const each = list.flatMap(({ name, at, bytes, isOutput = false }) => {
-    const text = texts.get(name) ?? Buffer.from(`${name}\0`);
-    texts.set(name, text);
+    const text = texts.getOrInsertComputed(name, () => Buffer.from(`${name}\0`));
     return [ptr(text), at, bytes, Number(isOutput)];
   });
   return BigUint64Array.from(each, BigInt);
@@ -184,14 +183,12 @@ type Compiled = { entry: Pointer; shared: readonly Named[] };
 const libraries = new Map<string, Compiled>();
 
 function compiled(text: string): Compiled {
-  const found = libraries.get(text);
-  if (found) return found;
-  const library = libraryOf(text);
-  const { symbols } = dlopen(library, { entry: { args: [], returns: "ptr" } });
-  const entry = Number(symbols.entry()) as Pointer;
-  const made = { entry, shared: sharedArrays(library, entry) };
-  libraries.set(text, made);
-  return made;
+  return libraries.getOrInsertComputed(text, () => {
+    const library = libraryOf(text);
+    const { symbols } = dlopen(library, { entry: { args: [], returns: "ptr" } });
+    const entry = Number(symbols.entry()) as Pointer;
+    return { entry, shared: sharedArrays(library, entry) };
+  });
 }
 
 // Before each access, and where an index or an address is none, functions of the emulator are called.

@@ -205,12 +205,10 @@ export class OrderCases {
   }
 
   #load(name: OrderModel): Loaded {
-    const found = this.#loaded.get(name);
-    if (found) return found;
-    const model = loadTinyModel(tinyCase(name), { device: deviceOf("cpu") });
-    const loaded = { model, alone: aloneOf(model) };
-    this.#loaded.set(name, loaded);
-    return loaded;
+    return this.#loaded.getOrInsertComputed(name, () => {
+      const model = loadTinyModel(tinyCase(name), { device: deviceOf("cpu") });
+      return { model, alone: aloneOf(model) };
+    });
   }
 }
 

@@ -29,9 +29,7 @@ export function aloneOf(model: LoadedModel): (request: EngineRequest, index?: nu
   const before = new Map<string, Answer>();
   return (each, index = 0) => {
     const key = JSON.stringify([[...each.prompt], each.sampling, each.maxTokens, index]);
-    const answer = before.get(key) ?? generateAlone(model, each, index);
-    before.set(key, answer);
-    return answer;
+    return before.getOrInsertComputed(key, () => generateAlone(model, each, index));
   };
 }
 

@@ -23,9 +23,7 @@ export function minimized(automaton: Automaton): Automaton {
     const numbers = new Map<string, number>();
     groups = automaton.map((state, i) => {
       const key = `${before[i]} ${joinedEdges(state, before).join()}`;
-      const number = numbers.get(key) ?? numbers.size;
-      numbers.set(key, number);
-      return number;
+      return numbers.getOrInsert(key, numbers.size);
     });
     if (numbers.size === count) break;
     count = numbers.size;

@@ -24,10 +24,7 @@ export function printRules(root: Rule): string | undefined {
   if (!ending.has(root)) return undefined;
   const names = new Map<Rule, string>([[root, "root"]]);
   const print = (part: Part): string => {
-    if (typeof part === "string") return part;
-    const name = names.get(part) ?? `r${names.size}`;
-    names.set(part, name);
-    return name;
+    return typeof part === "string" ? part : names.getOrInsert(part, `r${names.size}`);
   };
   // xgrammar inlines a rule of text alone that begins an alternative, and so may make a shared prefix.
   const leading = new Set(

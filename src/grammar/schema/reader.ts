@@ -60,7 +60,7 @@ export class SchemaReader {
     let target = this.#root;
     for (const part of ref.split("/").slice(1)) {
       const name = decoded(part).replaceAll("~1", "/").replaceAll("~0", "~");
-      const members = this.#membersOf(target);
+      const members = this.#members.getOrInsertComputed(target, membersOf);
       if (!members.has(name)) {
         this.#book.refuse("$ref", at, "leads to nothing");
         return true;
@@ -68,12 +68,6 @@ export class SchemaReader {
       target = members.get(name);
     }
     return target;
-  }
-
-  #membersOf(value: unknown): Map<string, unknown> {
-    const members = this.#members.get(value) ?? membersOf(value);
-    this.#members.set(value, members);
-    return members;
   }
 
   list(schema: Schema, key: string, at: string): readonly unknown[] {
@@ -147,9 +141,7 @@ export class SchemaReader {
     // A schema that refers to itself is merged with itself again and again, to the same result.
     const text = JSON.stringify(merged);
     this.#book.step(1 + text.length / 100, "allOf", at);
-    const known = this.#merged.get(text) ?? merged;
-    this.#merged.set(text, known);
-    return known;
+    return this.#merged.getOrInsert(text, merged);
   }
 
   #checkScopes(a: Schema, b: Schema, at: string): void {

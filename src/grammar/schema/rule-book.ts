@@ -131,7 +131,7 @@ export class RuleBook {
   }
 
   upTo(part: Rule, count: number): Rule {
-    return this.rule(`${this.#idOf(part)} up to ${count}`, () => {
+    return this.rule(`${this.#ids.getOrInsert(part, this.#ids.size)} up to ${count}`, () => {
       if (count === 0) return [[]];
       if (count === Infinity || count < 16) return [[], [part, this.upTo(part, count - 1)]];
       let [block, size] = [this.#sixteen(part), 16];
@@ -148,12 +148,8 @@ export class RuleBook {
   }
 
   #sixteen(part: Rule): Rule {
-    return this.rule(`sixteen ${this.#idOf(part)}`, () => [Array(16).fill(part)]);
-  }
-
-  #idOf(rule: Rule): number {
-    const id = this.#ids.get(rule) ?? this.#ids.size;
-    this.#ids.set(rule, id);
-    return id;
+    return this.rule(`sixteen ${this.#ids.getOrInsert(part, this.#ids.size)}`, () => [
+      Array(16).fill(part),
+    ]);
   }
 }

@@ -84,11 +84,10 @@ export class EngineFeed {
 
   /** Where the event has the request's name. */
   #indexOf(id: number, requests: string[]): number {
-    const known = this.#indices.get(id);
-    if (known !== undefined) return known;
-    const index = requests.push(this.#engine.nameOf(id) ?? String(id)) - 1;
-    this.#indices.set(id, index);
-    return index;
+    return this.#indices.getOrInsertComputed(
+      id,
+      () => requests.push(this.#engine.nameOf(id) ?? String(id)) - 1,
+    );
   }
 
   #begin(): void {

@@ -253,10 +253,8 @@ export class Metrics {
     };
     for (const [field, counter] of Object.entries(counters)) {
       for (const { labels, value } of (await counter.get()).values) {
-        const key = String(labels.key);
-        const use = all.get(key) ?? { ...noUse };
+        const use = all.getOrInsertComputed(String(labels.key), () => ({ ...noUse }));
         use[field as keyof KeyUse] += value;
-        all.set(key, use);
       }
     }
     return all;

@@ -26,14 +26,12 @@ const known = new Map<string, Known>();
 
 /** Undefined if its files are broken. */
 export function knownOf(source: ModelSource): Known | undefined {
-  const before = known.get(source.path);
-  if (before) return before;
   try {
-    const description = describeModel(source);
-    const template = chatTemplateOf(source) ?? "";
-    const found = { description, template, isEmbedder: isEmbedder(source) };
-    known.set(source.path, found);
-    return found;
+    return known.getOrInsertComputed(source.path, () => ({
+      description: describeModel(source),
+      template: chatTemplateOf(source) ?? "",
+      isEmbedder: isEmbedder(source),
+    }));
   } catch {
     return undefined;
   }

@@ -80,11 +80,7 @@ function openGguf(path: string): Checkpoint {
 function openFiles() {
   const files = new Map<string, TensorData>();
   return {
-    open(path: string): TensorData {
-      const opened = files.get(path) ?? openTensorData(path);
-      files.set(path, opened);
-      return opened;
-    },
+    open: (path: string) => files.getOrInsertComputed(path, openTensorData),
     close(): void {
       for (const file of files.values()) file.close();
     },

@@ -280,9 +280,7 @@ export class Runner {
    */
   #tracedOf(key: string, ...[build, rehearsal]: Parameters<Device["trace"]>): Traced {
     if (this.#group || this.#isStage) return untraced(build);
-    const traced = this.#traced.get(key) ?? this.#device.trace(build, rehearsal);
-    this.#traced.set(key, traced);
-    return traced;
+    return this.#traced.getOrInsertComputed(key, () => this.#device.trace(build, rehearsal));
   }
 
   /** Inputs of such a step that are nobody's tokens. */

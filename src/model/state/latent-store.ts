@@ -35,9 +35,9 @@ export class LatentStore {
       for (const { heads, latent, rotary } of states) {
         using _ = new Scope();
         const key = `${heads} ${latent} ${rotary}`;
-        const attention =
-          this.#attentions.get(key) ?? device.latentAttention({ heads, latent, rotary }, dtype);
-        this.#attentions.set(key, attention);
+        const attention = this.#attentions.getOrInsertComputed(key, () =>
+          device.latentAttention({ heads, latent, rotary }, dtype),
+        );
         const pool = device.allocate([blocks, 1, BLOCK_TOKENS, latent + rotary], kept);
         evaluate(pool);
         this.#layers.push({ pool: hold(pool), attention });

@@ -267,11 +267,9 @@ export class PagedKvStore {
   }
 
   #attentionOf({ heads, kvHeads, headDim }: KvState, dtype: Dtype): BlockAttention {
-    const key = `${heads} ${kvHeads} ${headDim}`;
-    const attention =
-      this.#attentions.get(key) ?? this.#device.attention({ heads, kvHeads, headDim }, dtype);
-    this.#attentions.set(key, attention);
-    return attention;
+    return this.#attentions.getOrInsertComputed(`${heads} ${kvHeads} ${headDim}`, () =>
+      this.#device.attention({ heads, kvHeads, headDim }, dtype),
+    );
   }
 
   #mixedStep(
