@@ -8,6 +8,7 @@
 // plus one step (two with a schema: its first mask may miss one). --short leaves out the long attacks, what
 // depends on the machine's speed, and the growth, which is known only when all of the KV pool was written to.
 import { parseArgs } from "node:util";
+import { linesOf } from "../src/lines.ts";
 import { makeRandom } from "../test/support/random.ts";
 import { type Attack, completions, post } from "./attack/attack.ts";
 import { attacks } from "./attack/attacks.ts";
@@ -57,12 +58,7 @@ const bystander = Bun.spawn(
 );
 process.on("exit", () => bystander.kill());
 const watching = (async () => {
-  let rest = "";
-  for await (const text of bystander.stdout.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + text).split("\n");
-    rest = lines.pop()!;
-    samples.push(...lines.map((line): Sample => JSON.parse(line)));
-  }
+  for await (const line of linesOf(bystander.stdout)) samples.push(JSON.parse(line));
 })();
 
 /** The bystander's waits between two times, of one kind, in order of length. */

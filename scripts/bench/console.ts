@@ -9,6 +9,7 @@
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
+import { eventData } from "../../src/lines.ts";
 import { makeHome, startMlxServe, urlOf } from "../../test/support/serve-process.ts";
 import { changes, median, told } from "./in-turns.ts";
 
@@ -196,13 +197,8 @@ async function openPage(url: string): Promise<() => Promise<void>> {
 async function openReader(url: string): Promise<() => Promise<void>> {
   const controller = new AbortController();
   const response = await fetch(`${url}/engine/events`, { signal: controller.signal });
-  let rest = "";
   const read = async () => {
-    for await (const text of response.body!.pipeThrough(new TextDecoderStream())) {
-      const parts = (rest + text).split("\n\n");
-      rest = parts.pop()!;
-      for (const part of parts) if (part.includes("data: ")) JSON.parse(part.split("data: ")[1]!);
-    }
+    for await (const data of eventData(response.body!)) JSON.parse(data);
   };
   const reading = read().catch(() => {});
   return async () => {

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../../src/engine/client.ts";
+import { linesOf } from "../../src/lines.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
 import { blasShim, mlxLmPython } from "./compare/mlx-lm.ts";
 
@@ -113,7 +114,7 @@ async function startPeer() {
     stderr: "inherit",
     env: { ...process.env, LD_PRELOAD: blasShim() },
   });
-  const lines = readLines(child.stdout);
+  const lines = linesOf(child.stdout);
   await lines.next(); // It has loaded its model, and leaves the cores to us.
   return {
     async measure(prompts: readonly number[][]): Promise<number> {
@@ -127,14 +128,4 @@ async function startPeer() {
       await child.exited;
     },
   };
-}
-
-async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for await (const chunk of stream) {
-    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = lines.pop()!;
-    yield* lines;
-  }
 }

@@ -71,26 +71,13 @@ export function run(command: readonly string[], failure: string): void {
 }
 
 /** Runs a program and shows the end of its output only if it fails. */
-export async function runQuietly(
-  command: readonly string[],
-  failure: string,
-  onLine: (line: string) => void = () => {},
-): Promise<void> {
+export async function runQuietly(command: readonly string[], failure: string): Promise<void> {
   const child = Bun.spawn(["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", ...command], {
     stdio: ["ignore", "pipe", "inherit"],
   });
-  const said: string[] = [];
-  let rest = "";
-  for await (const chunk of child.stdout.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + chunk).split("\n");
-    rest = lines.pop()!;
-    for (const line of lines) {
-      said.push(line);
-      onLine(line);
-    }
-  }
+  const said = await child.stdout.text();
   if ((await child.exited) === 0) return;
-  console.error([...said, rest].slice(-20).join("\n"));
+  console.error(said.split("\n").slice(-20).join("\n"));
   throw new SetupError(failure);
 }
 

@@ -1,4 +1,5 @@
 // Any server that speaks OpenAI's API, measured from outside by its streams.
+import { eventData } from "../lines.ts";
 import type { BenchRequest, Sample, Target } from "./target.ts";
 
 export type ServerTargetOptions = {
@@ -134,18 +135,12 @@ function hasText({ choices = [] }: Chunk): boolean {
 /** The events of a stream, and when each came. */
 async function* chunksOf(response: Response): AsyncGenerator<{ chunk: Chunk; atMs: number }> {
   if (!response.ok || !response.body) throw await refusal(response);
-  let rest = "";
-  for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
+  for await (const data of eventData(response.body)) {
     const atMs = performance.now();
-    const lines = (rest + text).split("\n");
-    rest = lines.pop()!;
-    for (const line of lines) {
-      const data = /^data: ?(.*)$/s.exec(line.trimEnd())?.[1];
-      if (data === undefined || data === "[DONE]") continue;
-      const chunk = JSON.parse(data) as Chunk;
-      if (chunk.error) throw new Error(`the server says: ${chunk.error.message}`);
-      yield { chunk, atMs };
-    }
+    if (data === "[DONE]") continue;
+    const chunk = JSON.parse(data) as Chunk;
+    if (chunk.error) throw new Error(`the server says: ${chunk.error.message}`);
+    yield { chunk, atMs };
   }
 }
 

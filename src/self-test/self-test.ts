@@ -1,6 +1,7 @@
 // The self-test: its checks run in processes of their own. One that native code ends fails the check that it was at, and
 // another goes on with the next.
 import type { EngineReport } from "../engine/protocol.ts";
+import { linesOf } from "../lines.ts";
 import type { Finding } from "./check.ts";
 import { type Figure, type Job, jobArgs, type Line, type Part, parts, readLine } from "./lines.ts";
 
@@ -110,13 +111,7 @@ class Child {
       this.#isLate = true;
       this.#process.kill("SIGKILL");
     }, 200);
-    let rest = "";
-    const decoder = new TextDecoder();
-    for await (const bytes of this.#process.stdout) {
-      const lines = (rest + decoder.decode(bytes, { stream: true })).split("\n");
-      rest = lines.pop()!;
-      for (const line of lines) this.#read(readLine(line));
-    }
+    for await (const line of linesOf(this.#process.stdout)) this.#read(readLine(line));
     const exitCode = await this.#process.exited;
     clearInterval(timer);
     if (this.#isLate) return `took longer than ${checkMs / 1000} s`;

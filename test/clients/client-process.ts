@@ -14,6 +14,7 @@ import type {
   FileListParams,
 } from "openai/resources";
 import type { ResponseCreateParams } from "openai/resources/responses/responses";
+import { linesOf } from "../../src/lines.ts";
 import { pythonWithClients } from "../support/python-clients.ts";
 
 /** The package's method and its arguments. */
@@ -121,13 +122,7 @@ export class ClientProcess {
   }
 
   async #read(): Promise<void> {
-    const decoder = new TextDecoder();
-    let rest = "";
-    for await (const chunk of this.#child.stdout) {
-      const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-      rest = lines.pop()!;
-      for (const line of lines) this.#settle(JSON.parse(line));
-    }
+    for await (const line of linesOf(this.#child.stdout)) this.#settle(JSON.parse(line));
     for (const { reject } of this.#waiting.values()) reject(new Error("the client has ended"));
   }
 

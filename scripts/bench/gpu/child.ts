@@ -1,4 +1,5 @@
 // A process that answers each line of JSON with a line of JSON. It says one line when it is ready.
+import { linesOf } from "../../../src/lines.ts";
 
 export type Child = {
   /** What it said then. */
@@ -33,16 +34,4 @@ export async function startChild(command: string[], env: NodeJS.ProcessEnv = {})
       await child.exited;
     },
   };
-}
-
-export async function* linesOf(
-  stream: ReadableStream<Uint8Array>,
-): AsyncGenerator<string, undefined> {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for await (const chunk of stream) {
-    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
-    rest = lines.pop()!;
-    yield* lines;
-  }
 }

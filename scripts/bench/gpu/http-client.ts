@@ -1,6 +1,6 @@
 // A client of scripts/bench/gpu.ts, a process of its own: sends so many requests at once and reads their
 // streams as fast as they come. It answers lines of JSON, as ./child.ts wants it.
-import { linesOf } from "./child.ts";
+import { eventData, linesOf } from "../../../src/lines.ts";
 import type { HttpTask } from "./http.ts";
 
 type Chunk = { choices?: { token_ids?: number[] }[]; error?: { message: string } };
@@ -35,17 +35,12 @@ async function read(url: string, body: string, start: number): Promise<number[]>
   const response = await fetch(`${url}/v1/completions`, { method: "POST", headers, body });
   if (!response.ok) throw new Error(`${response.status}: ${await response.text()}`);
   const times: number[] = [];
-  let rest = "";
-  for await (const text of response.body!.pipeThrough(new TextDecoderStream())) {
+  for await (const data of eventData(response.body!)) {
+    if (data === "[DONE]") continue;
     const time = performance.now() - start;
-    const events = (rest + text).split("\n\n");
-    rest = events.pop()!;
-    for (const event of events) {
-      if (!event.startsWith("data: {")) continue;
-      const { choices = [], error }: Chunk = JSON.parse(event.slice("data: ".length));
-      if (error) throw new Error(error.message);
-      for (const _ of choices[0]?.token_ids ?? []) times.push(time);
-    }
+    const { choices = [], error }: Chunk = JSON.parse(data);
+    if (error) throw new Error(error.message);
+    for (const _ of choices[0]?.token_ids ?? []) times.push(time);
   }
   return times;
 }

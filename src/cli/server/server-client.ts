@@ -11,6 +11,7 @@ import { UsageError } from "../../config/usage-error.ts";
 import { isLoopback } from "../../http/frame/bind.ts";
 import { codeOf, quoted } from "../../hub/hub-error.ts";
 import type { Environment } from "../../hub/settings.ts";
+import { eventData } from "../../lines.ts";
 import { knownServers, type ServerEntry } from "../../serve/server-file.ts";
 
 /** Options of every verb that talks to a server. */
@@ -118,25 +119,6 @@ export async function* streamChat(
 }
 
 const StreamEvent = z.union([ErrorResponse, ChatChunk]);
-
-/** Parses the data of server-sent events across chunk boundaries. */
-export async function* eventData(
-  body: ReadableStream<Uint8Array<ArrayBuffer>>,
-): AsyncGenerator<string> {
-  let rest = "";
-  let data: string[] = [];
-  for await (const text of body.pipeThrough(new TextDecoderStream())) {
-    const lines = (rest + text).split(/\r?\n/);
-    rest = lines.pop()!;
-    for (const line of lines) {
-      const value = /^data: ?(.*)$/s.exec(line)?.[1];
-      if (value !== undefined) data.push(value);
-      if (line !== "" || data.length === 0) continue;
-      yield data.join("\n");
-      data = [];
-    }
-  }
-}
 
 /** Strips a trailing slash or /v1, since users write both. */
 function baseOf(address: string): string {

@@ -4,7 +4,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
   chooseServer,
-  eventData,
   findServer,
   health,
   listModels,
@@ -54,26 +53,6 @@ async function closedUrl(): Promise<string> {
 const known = (url: string, key?: string): Server => {
   return { url, key, isNamed: true, entry: undefined };
 };
-
-test("events are read whole, however their bytes were cut", async () => {
-  const text =
-    ': still here\n\ndata: {"a": "Grüße 👋\u2028"}\n\nevent: x\r\ndata: one\r\ndata:two\r\n\r\n' +
-    "id: 7\n\ndata: [DONE]\n\ndata: never ended";
-  const bytes = new TextEncoder().encode(text);
-  for (let size = 1; size <= bytes.length; size++) {
-    const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
-      start(controller) {
-        for (let i = 0; i < bytes.length; i += size) controller.enqueue(bytes.slice(i, i + size));
-        controller.close();
-      },
-    });
-    expect(await Array.fromAsync(eventData(body))).toEqual([
-      '{"a": "Grüße 👋\u2028"}',
-      "one\ntwo",
-      "[DONE]",
-    ]);
-  }
-});
 
 test("where no server runs, none is found", async () => {
   expect(await findServer({}, env)).toBeUndefined();
