@@ -16,7 +16,7 @@ const allowed: Record<string, string[]> = {
   "src/model": ["src/files", "src/device", "src/kernels", "src/mlx", "src/kv"],
   "src/kv": [],
   "src/schedule": ["src/kv"],
-  "src/hub": ["src", "ffi"],
+  "src/hub": ["src/files", "src", "ffi"],
   "src/grammar": ["src/text", "src"],
   "src/engine": ["src/grammar", "src/kv", "src/model", "src/schedule", "src"],
   "src/ranks": [
@@ -55,7 +55,7 @@ const allowed: Record<string, string[]> = {
   ],
   "src/text": ["src/files", "src"],
   "src/config": ["src/hub", "src"],
-  "src/keys": ["src/engine", "src/hub"],
+  "src/keys": ["src/engine", "src/hub", "src"],
   "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
   "src/service": ["src/hub"],
   "src/api": [],

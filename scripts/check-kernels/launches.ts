@@ -10,7 +10,6 @@ import {
   packPlaces,
   packTables,
 } from "../../src/kernels/attention/paged-attention.ts";
-import type { Language } from "../../src/kernels/host/source.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
 import { Products } from "../../src/kernels/product/product.ts";
 import { PromptHeads } from "../../src/kernels/product/prompt-heads.ts";
@@ -23,7 +22,7 @@ import { type Routing, RoutingKernels } from "../../src/kernels/token/routing.ts
 import { SumNorms } from "../../src/kernels/token/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
+import type { KernelLaunch, KernelSource, Language, MakeKernel } from "../../src/mlx/kernel.ts";
 import { quantize, zeros } from "../../src/mlx/ops.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";

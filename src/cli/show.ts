@@ -5,7 +5,7 @@ import { engineSetup } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";
 import { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
-import { formatBytes } from "../hub/bytes.ts";
+import { formatBytes, totalBytes } from "../hub/bytes.ts";
 import { HubError } from "../hub/hub-error.ts";
 import type { Environment } from "../hub/settings.ts";
 import { printable } from "../printable.ts";
@@ -71,7 +71,7 @@ function asText(model: ModelDescription, load: LoadCheck): string {
     ...(model.dtype !== undefined && { dtype: model.dtype }),
     template: model.hasChatTemplate ? "yes" : "no",
     ...(load.tokens !== undefined && { tokenizer: `${load.tokens} tokens` }),
-    size: formatBytes(sum(files.map(({ bytes }) => bytes))),
+    size: formatBytes(totalBytes(files)),
     path: model.path,
     loads: load.loads ? "yes" : "no",
     ...(load.plan && memoryRows(load.plan)),
@@ -100,8 +100,4 @@ function memoryRows(plan: ModelPlan): Record<string, string> {
       `with a KV pool of ${formatBytes(kvBytes)} and steps of ${formatBytes(stepBytes)}`,
     "max length": `${maxLength} tokens${most}`,
   };
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((result, number) => result + number, 0);
 }

@@ -14,13 +14,17 @@ export function readBytes(path: string): Uint8Array {
   return bytes;
 }
 
-export function readJson(path: string): Record<string, unknown> {
+type JsonObject = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function readJson(path: string): JsonObject {
   const bytes = readBytes(path);
   try {
     const value = parsed(new TextDecoder().decode(bytes));
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-      return value as Record<string, unknown>;
-    }
+    if (isObject(value)) return value;
   } catch {
     // The line below says it.
   }

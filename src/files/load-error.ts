@@ -8,7 +8,7 @@ export class LoadError extends Error {
   }
 }
 
-/** A name out of a file, as it may stand in an error: on one line, and short. */
+/** A text of a file or a user in an error: on one line, and short. */
 export function quoted(name: string): string {
   return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}...` : name);
 }

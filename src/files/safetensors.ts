@@ -3,6 +3,7 @@
 import { existsSync, realpathSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 import { openTensorData } from "./gguf.ts";
+import { isObject } from "./json.ts";
 import { LoadError, quoted } from "./load-error.ts";
 
 /** The types of tensors, with the bytes of an item. */
@@ -254,10 +255,6 @@ function overflows(shape: readonly number[], bytes: number): boolean {
 /** A JSON value of the wrong kind, which may be too deep to be written out. */
 function shown(value: unknown): string {
   return typeof value === "string" ? quoted(value) : typeof value;
-}
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isTexts(value: unknown): value is Readonly<Record<string, string>> {

@@ -2,6 +2,9 @@
 
 const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 
+export const totalBytes = (parts: readonly { bytes: number }[]) =>
+  parts.reduce((sum, { bytes }) => sum + bytes, 0);
+
 /** Three digits or so: 512 B, 4.7 GB, 138 MB. */
 export function formatBytes(bytes: number): string {
   let value = bytes;

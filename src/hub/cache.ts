@@ -16,6 +16,7 @@ import {
   statSync,
 } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
+import { totalBytes } from "./bytes.ts";
 import { checkInside } from "./cache-folder.ts";
 import { HubError, ModelNotFoundError } from "./hub-error.ts";
 import { takeRepoLock } from "./repo-lock.ts";
@@ -82,7 +83,7 @@ export function readRepo(cache: string, id: string): CachedRepo | undefined {
   return {
     id,
     path,
-    bytes: sum(all.map(({ bytes }) => bytes)),
+    bytes: totalBytes(all),
     revisions,
     modifiedMs: Math.max(0, ...all.map(({ modifiedMs }) => modifiedMs)),
     usedMs: Math.max(0, ...all.map(({ usedMs }) => usedMs)),
@@ -142,7 +143,8 @@ function removeRevision(cache: string, repo: CachedRepo, revision: CachedRevisio
   const kept = new Set(others.flatMap((one) => blobsOf(repo, one)));
   const blobs = [...new Set(blobsOf(repo, revision))].filter((blob) => !kept.has(blob));
   const links = blobLinks(repo.path).filter(({ path }) => blobs.includes(path));
-  const bytes = sum(blobs.map((blob) => statSync(blob, { throwIfNoEntry: false })?.size ?? 0));
+  const sizes = blobs.map((blob) => statSync(blob, { throwIfNoEntry: false })?.size ?? 0);
+  const bytes = sizes.reduce((sum, size) => sum + size, 0);
   for (const ref of revision.refs) removeRef(repo.path, ref);
   rmSync(join(repo.path, "trees", `${revision.commit}.json`), { force: true });
   rmSync(revision.path, { recursive: true, force: true });
@@ -189,7 +191,7 @@ function sharedBytesLeft(cache: string, links: readonly BlobLink[]): number {
     if (!used) for (const file of [target, `${target}.refs`]) rmSync(file, { force: true });
     return used;
   });
-  return sum(left.map(({ bytes }) => bytes));
+  return totalBytes(left);
 }
 
 function revisionsOf(repo: string): CachedRevision[] {
@@ -269,8 +271,4 @@ function isFolder(path: string): boolean {
 
 function isLink(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
 }

@@ -15,10 +15,7 @@ export class ModelNotFoundError extends HubError {
   }
 }
 
-/** A user's text, as it may stand in an error: on one line, and short. */
-export function quoted(text: string): string {
-  return JSON.stringify(text.length > 100 ? `${text.slice(0, 100)}...` : text);
-}
+export { quoted } from "../files/load-error.ts";
 
 /** The system's code of an error (ENOENT, ENOSPC, ...). */
 export function codeOf(error: unknown): string | undefined {

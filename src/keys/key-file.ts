@@ -1,6 +1,5 @@
 // The keys file: the SHA-256 of each API key, with its name, tier and limits. The keys themselves are never
 // written, and errors about an invalid file show neither keys nor hashes.
-import { Database } from "bun:sqlite";
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import {
   closeSync,
@@ -16,6 +15,8 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { z } from "zod";
+import { lockFile } from "../file-lock.ts";
+import { codeOf } from "../hub/hub-error.ts";
 import { configFolder, type Environment } from "../hub/settings.ts";
 
 export class KeyFileError extends Error {
@@ -110,7 +111,7 @@ export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEnt
   const target = resolveLink(path);
   try {
     mkdirSync(dirname(target), { recursive: true, mode: 0o700 });
-    using _lock = lock(`${target}.lock`);
+    using _lock = lockFile(`${target}.lock`, 10_000);
     const keys = change(readKeyFile(target)?.keys ?? []);
     replace(target, `${JSON.stringify({ keys }, null, 2)}\n`);
   } catch (error) {
@@ -156,19 +157,6 @@ function resolveLink(path: string): string {
   }
 }
 
-/** SQLite's lock on an empty file: the system releases it when the holder dies. */
-function lock(path: string): Database {
-  const file = new Database(path, { create: true });
-  try {
-    file.run("PRAGMA busy_timeout = 10000");
-    file.run("BEGIN EXCLUSIVE");
-    return file;
-  } catch (error) {
-    file.close();
-    throw error;
-  }
-}
-
 function replace(path: string, text: string): void {
   const partial = `${path}.${randomUUID()}`;
   try {
@@ -210,8 +198,3 @@ function problem(issue: z.core.$ZodIssue): string {
 }
 
 const isName = (value: unknown) => typeof value === "string" && namePattern.test(value);
-
-function codeOf(error: unknown): string | undefined {
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
-  return typeof code === "string" ? code : undefined;
-}

@@ -32,7 +32,7 @@ export type KernelLaunch = {
   initValue?: number;
 };
 
-type Language = "cuda" | "metal";
+export type Language = "cuda" | "metal";
 
 /** What is made of a kernel's source: by MLX, or in tests by a CPU. */
 export type MakeKernel = (

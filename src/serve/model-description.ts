@@ -3,14 +3,13 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Gguf, readGguf } from "../files/gguf.ts";
 import { readGgufModel } from "../files/gguf-parts.ts";
-import { LoadError } from "../files/load-error.ts";
+import { isObject, readJson } from "../files/json.ts";
 import {
   readSafetensorsIndex,
   type SafetensorsIndex,
   type SafetensorsTensor,
 } from "../files/safetensors.ts";
 import { filesOf } from "../hub/cache.ts";
-import { codeOf } from "../hub/hub-error.ts";
 import type { ModelSource } from "../hub/source.ts";
 import { embeddingOf } from "../text/embedding.ts";
 
@@ -46,7 +45,7 @@ function describeGguf({ name, path }: ModelSource): ModelDescription {
     path,
     format: "gguf",
     ...(architecture !== undefined && { architecture }),
-    parameters: sum([...gguf.tensors.values()].map(({ shape }) => product(shape))),
+    parameters: gguf.tensors.values().reduce((sum, { shape }) => sum + numbersIn(shape), 0),
     ...(contextLength !== undefined && { contextLength }),
     ...(type !== undefined &&
       (/^(BF|F)\d/.test(type) ? { dtype: type.toLowerCase() } : { quantization: type })),
@@ -58,7 +57,7 @@ function describeGguf({ name, path }: ModelSource): ModelDescription {
 /** The type that most of the weights have. */
 function mainType(gguf: Gguf): string | undefined {
   const tensors = [...gguf.tensors.values()];
-  return heaviest(tensors.map(({ type, shape }) => [type, product(shape)]));
+  return heaviest(tensors.map(({ type, shape }) => [type, numbersIn(shape)]));
 }
 
 function describeFolder({ name, path }: ModelSource): ModelDescription {
@@ -115,14 +114,12 @@ function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | und
     const own = groups?.[layer];
     return Number((isObject(own) ? own.group_size : groups?.group_size) ?? 64);
   };
-  return sum(
-    [...tensors.values()].map(({ name, shape }) => {
-      const [, layer, kind] = /^(.*)\.(weight|scales|biases)$/.exec(name) ?? [];
-      const isPacked = groups && layer !== undefined && tensors.has(`${layer}.scales`);
-      if (!isPacked) return product(shape);
-      return kind === "scales" ? product(shape) * groupOf(layer) : 0;
-    }),
-  );
+  return tensors.values().reduce((sum, { name, shape }) => {
+    const [, layer, kind] = /^(.*)\.(weight|scales|biases)$/.exec(name) ?? [];
+    const count = numbersIn(shape);
+    if (!groups || layer === undefined || !tensors.has(`${layer}.scales`)) return sum + count;
+    return kind === "scales" ? sum + count * groupOf(layer) : sum;
+  }, 0);
 }
 
 /** Of the weights that are not quantized. */
@@ -172,26 +169,6 @@ export function counted(parameters: number): string {
   return parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} M` : String(parameters);
 }
 
-function readJson(path: string): Json {
-  let text: string;
-  try {
-    text = readFileSync(path, "utf8");
-  } catch (error) {
-    throw new LoadError(`${path}: cannot be read (${codeOf(error)})`);
-  }
-  try {
-    const json: unknown = JSON.parse(text);
-    if (isObject(json)) return json;
-  } catch {
-    // Invalid JSON is reported like JSON of the wrong shape.
-  }
-  throw new LoadError(`${path}: expected a JSON object`);
-}
-
-function isObject(value: unknown): value is Json {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 type Kinds = { string: string; number: number };
 
 function optional<K extends keyof Kinds>(value: unknown, kind: K): Kinds[K] | undefined {
@@ -204,10 +181,6 @@ function heaviest(weights: readonly (readonly [string, number])[]): string | und
   return [...totals].sort((a, b) => b[1] - a[1])[0]?.[0];
 }
 
-function product(numbers: readonly number[]): number {
-  return numbers.reduce((result, number) => result * number, 1);
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((result, number) => result + number, 0);
+function numbersIn(shape: readonly number[]): number {
+  return shape.reduce((a, b) => a * b, 1);
 }

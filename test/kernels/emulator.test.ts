@@ -1,8 +1,9 @@
 // What the emulator finds in kernels that do what no GPU allows, and what it leaves alone.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../ffi/native.ts";
-import { kernelSource, type Language } from "../../src/kernels/host/source.ts";
+import { kernelSource } from "../../src/kernels/host/source.ts";
 import { array } from "../../src/mlx/array.ts";
+import type { Language } from "../../src/mlx/kernel.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";

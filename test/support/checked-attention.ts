@@ -11,10 +11,9 @@ import {
   packTables,
   type WarpgroupChunks,
 } from "../../src/kernels/attention/paged-attention.ts";
-import type { Language } from "../../src/kernels/host/source.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
-import type { MakeKernel } from "../../src/mlx/kernel.ts";
+import type { Language, MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, slice } from "../../src/mlx/ops.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import {

@@ -26,13 +26,12 @@ import {
   bulk,
   cluster,
   cudaInstructions,
-  type Language,
   tensorCopy,
   wgmma,
 } from "../../src/kernels/host/source.ts";
 import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { KernelLaunch, KernelSource, MakeKernel } from "../../src/mlx/kernel.ts";
+import type { KernelLaunch, KernelSource, Language, MakeKernel } from "../../src/mlx/kernel.ts";
 import { op } from "../../src/mlx/op.ts";
 import { zeros } from "../../src/mlx/ops.ts";
 

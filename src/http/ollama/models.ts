@@ -10,6 +10,7 @@ import {
   type OllamaVersion,
 } from "../../api/ollama/models.ts";
 import { thinks } from "../../conversation/thinks.ts";
+import { totalBytes } from "../../hub/bytes.ts";
 import { removeFromCache, repoPath } from "../../hub/cache.ts";
 import { HubError, ModelNotFoundError } from "../../hub/hub-error.ts";
 import { fullName } from "../../hub/popular-models.ts";
@@ -39,7 +40,7 @@ export function listTags({ models }: Serving) {
       const source = sourceOf(models, name);
       if (!source) continue;
       const { files = [] } = knownOf(source)?.description ?? {};
-      const size = sum(files.map(({ bytes }) => bytes));
+      const size = totalBytes(files);
       const modified_at = new Date(createdMs).toISOString();
       listed.push({ ...modelFields(name, source), size, modified_at });
       // Reading the headers of weights takes a while: others run between two models.
@@ -149,8 +150,4 @@ function capabilitiesOf(embeds: boolean, template: string): OllamaShow["capabili
 /** A time that never comes is one that clients can read. */
 function timeOf(ms: number): string {
   return Number.isFinite(ms) ? new Date(ms).toISOString() : "9999-12-31T23:59:59Z";
-}
-
-function sum(numbers: readonly number[]): number {
-  return numbers.reduce((total, number) => total + number, 0);
 }

@@ -4,10 +4,9 @@
 // 2i + 1 here, because all checkpoints store them so.
 import type { MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
-import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { concatenate, reshape, slice } from "../../mlx/ops.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
-import type { Language } from "../host/source.ts";
 import copyBody from "./copy.c" with { type: "text" };
 import { attentionHeaders } from "./headers.ts";
 import attendBody from "./latent-attend.c" with { type: "text" };

@@ -3,12 +3,12 @@
 // input of a launch costs host time, so related data is packed into one array.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
-import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type KernelLaunch, type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
 import { Constants } from "../host/constants.ts";
 import { KernelCache, KernelCaches } from "../host/kernel-cache.ts";
-import { type Language, MAP_WORDS } from "../host/source.ts";
+import { MAP_WORDS } from "../host/source.ts";
 import type { PromptHeads } from "../product/prompt-heads.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };

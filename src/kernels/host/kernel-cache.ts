@@ -1,7 +1,7 @@
 // Kernels by name, compiled when they are first launched, and each launch of them configured once.
 import type { MlxArray } from "../../mlx/array.ts";
-import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
-import { kernelSource, type Language, type SourceOptions } from "./source.ts";
+import type { KernelLaunch, Language, MakeKernel } from "../../mlx/kernel.ts";
+import { kernelSource, type SourceOptions } from "./source.ts";
 
 type Kernel = ReturnType<MakeKernel>;
 

@@ -2,6 +2,7 @@
 // the names of its inputs, outputs and constants. It includes `.h` files with functions, which see nothing but
 // their parameters. Both are written in what CUDA and Metal have in common of C++, with names in capitals for
 // what the two call differently (cuda.h, metal.h).
+import type { Language } from "../../mlx/kernel.ts";
 import bulk from "./bulk.h" with { type: "text" };
 import cluster from "./cluster.h" with { type: "text" };
 import cuda from "./cuda.h" with { type: "text" };
@@ -11,8 +12,6 @@ import metal from "./metal.h" with { type: "text" };
 import tensorCopy from "./tensor-copy.h" with { type: "text" };
 import wgmma from "./wgmma.h" with { type: "text" };
 import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
-
-export type Language = "cuda" | "metal";
 
 /** What tensor-copy.h writes down of a matrix, in numbers of 32 bits. */
 export const MAP_WORDS = 32;

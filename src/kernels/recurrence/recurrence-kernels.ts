@@ -3,11 +3,10 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { bytesOf, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";
-import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { multiply, reshape, sigmoid, slice } from "../../mlx/ops.ts";
 import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
-import type { Language } from "../host/source.ts";
 import convolveBody from "./convolve.c" with { type: "text" };
 import { recurrenceHeaders } from "./headers.ts";
 import type { Convolution, OutputGate, Recurrence, Scan, ScanInputs } from "./recurrence.ts";

@@ -1,9 +1,8 @@
 // Argmax: each row's highest number and its index, in two launches that use the whole GPU; MLX's
 // argmax has one CTA per row.
 import type { MlxArray } from "../../mlx/array.ts";
-import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
-import type { Language } from "../host/source.ts";
 import wholeBody from "./best.c" with { type: "text" };
 import partsBody from "./best-parts.c" with { type: "text" };
 import { tokenHeaders } from "./headers.ts";

@@ -2,11 +2,10 @@
 // launches.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { bytesOf } from "../../mlx/dtype.ts";
-import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { flatten } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
-import type { Language } from "../host/source.ts";
 import combineBody from "./combine.c" with { type: "text" };
 import routeBody from "./route.c" with { type: "text" };
 

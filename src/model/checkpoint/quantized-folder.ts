@@ -1,6 +1,7 @@
 // Folders that other tools have quantized, as MLX would have them: `name`.weight, `name`.scales and `name`.biases, or
 // one dense `name`.weight where MLX has no layout with the same numbers. Nothing is converted before it is read.
 import { z } from "zod";
+import { isObject } from "../../files/json.ts";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import { parseConfig } from "./config.ts";
 import { AwqConfig, awq } from "./formats/awq.ts";
@@ -66,8 +67,4 @@ function quantizationOf(config: Config): Config | undefined {
   if (isObject(config.quantization)) return undefined;
   const text = isObject(config.text_config) ? config.text_config : {};
   return [config.quantization_config, text.quantization_config].find(isObject);
-}
-
-function isObject(value: unknown): value is Config {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

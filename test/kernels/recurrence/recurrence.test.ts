@@ -2,7 +2,6 @@
 // arithmetic. Slots are filled with large numbers beforehand, so that one that is read and should not be is noticed.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../../ffi/native.ts";
-import type { Language } from "../../../src/kernels/host/source.ts";
 import { cpuRecurrence } from "../../../src/kernels/recurrence/cpu-recurrence.ts";
 import {
   type Convolution,
@@ -16,7 +15,7 @@ import {
 import { RecurrenceKernels } from "../../../src/kernels/recurrence/recurrence-kernels.ts";
 import { array, evaluate, type MlxArray } from "../../../src/mlx/array.ts";
 import type { Dtype } from "../../../src/mlx/dtype.ts";
-import { type MakeKernel, makeKernel } from "../../../src/mlx/kernel.ts";
+import { type Language, type MakeKernel, makeKernel } from "../../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../../src/mlx/ops.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
 import { plainRecurrence } from "../../../src/self-test/plain-recurrence.ts";

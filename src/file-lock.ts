@@ -1,0 +1,15 @@
+// A lock among processes: SQLite's on an empty file. The system releases it when its holder dies, so none is ever stale.
+import { Database } from "bun:sqlite";
+
+/** Throws an error with a code (SQLITE_BUSY, ...) if another process still holds it after `waitMs`. */
+export function lockFile(path: string, waitMs = 0): Disposable {
+  const file = new Database(path, { create: true });
+  try {
+    file.run(`PRAGMA busy_timeout = ${waitMs}`);
+    file.run("BEGIN EXCLUSIVE");
+    return file;
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+}
