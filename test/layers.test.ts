@@ -56,7 +56,7 @@ const allowed: Record<string, string[]> = {
   "src/text": ["src/files", "src"],
   "src/config": ["src/hub", "src"],
   "src/keys": ["src/engine", "src/hub", "src"],
-  "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "ffi"],
+  "src/serve": ["src/engine", "src/text", "src/hub", "src/kv", "src/files", "src", "ffi"],
   "src/service": ["src/hub"],
   "src/api": [],
   "src/console": ["src/api"],
@@ -69,6 +69,7 @@ const allowed: Record<string, string[]> = {
     "src/config",
     "src/engine",
     "src/text",
+    "src",
   ],
   "src/http": [
     "src/api",
@@ -160,7 +161,7 @@ const inside: Record<string, Record<string, string[]>> = {
   },
   "src/http": {
     wire: [],
-    frame: ["wire"],
+    frame: [],
     generate: ["frame"],
     openai: ["frame", "generate"],
     owner: ["frame", "openai"],

@@ -1,4 +1,5 @@
 // A conversation that cannot be had as it is asked for. The codec translates the field's name into its API's.
+import type { ErrorAnswer } from "../error-answer.ts";
 
 export class ConversationError extends Error {
   override name = "ConversationError";
@@ -17,6 +18,12 @@ export class ConversationError extends Error {
 /** Only texts can be continued. */
 export class NoChatTemplateError extends Error {
   override name = "NoChatTemplateError";
+  readonly answer: ErrorAnswer = {
+    status: 400,
+    message: "The model has no chat template: use /v1/completions.",
+    code: "no_chat_template",
+    param: "model",
+  };
 
   constructor() {
     super("the model has no chat template");

@@ -1,7 +1,9 @@
 // The main thread's side of the engine. It starts the Worker, sends requests to it and distributes their
 // events. When the Worker dies, its requests end with an error, and another Worker is started with the same
 // models.
+
 import { MessageChannel, Worker } from "node:worker_threads";
+import { type ErrorAnswer, sentence } from "../error-answer.ts";
 import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/grammars.ts";
 import { workerEntry } from "../worker-entry.ts";
 import { type Mailbox, send } from "./mailbox.ts";
@@ -29,30 +31,52 @@ import { EventStream } from "./stream.ts";
 
 /** The engine is too busy for this request, or can never answer it. */
 export class RefusedError extends Error {
+  override name = "RefusedError";
   readonly reason: Refusal;
+  readonly answer: ErrorAnswer;
 
   constructor(reason: Refusal) {
-    super(refusals[reason]);
-    this.name = "RefusedError";
+    const { message, ...answer } = refusals[reason];
+    super(message);
     this.reason = reason;
+    this.answer = { ...answer, message: sentence(message) };
   }
 }
 
-const refusals: Record<Refusal, string> = {
-  queue_full: "too many requests are waiting",
-  too_long: "the prompt is longer than the model's maximum context length",
-  ranks_refuse: "a rank refuses the model",
-  bad_token: "the prompt is empty or has a token that the model does not know",
+const refusals: Record<Refusal, ErrorAnswer> = {
+  queue_full: { status: 429, message: "too many requests are waiting", code: "queue_full" },
+  too_long: {
+    status: 400,
+    message: "the prompt is longer than the model's maximum context length",
+    code: "context_length_exceeded",
+    param: "prompt",
+  },
+  ranks_refuse: { status: 503, message: "a rank refuses the model" },
+  bad_token: {
+    status: 400,
+    message: "the prompt is empty or has a token that the model does not know",
+    code: "invalid_value",
+    param: "prompt",
+  },
 };
 
 /** The engine itself has failed. */
 export class EngineError extends Error {
   override name = "EngineError";
+  readonly answer: ErrorAnswer = { status: 503, message: "The engine is not available." };
 }
+
+/** What requests get while the server shuts down. */
+export const draining: ErrorAnswer = {
+  status: 503,
+  message: "The server is shutting down.",
+  code: "draining",
+};
 
 /** The model is not loaded: the server shuts down. */
 export class LoadCancelledError extends EngineError {
   override name = "LoadCancelledError";
+  override readonly answer = draining;
 
   constructor() {
     super("the load was cancelled");

@@ -1,4 +1,5 @@
 // What went wrong with a model's name, the cache or the hub, in one line that says what to do.
+import type { ErrorAnswer } from "../error-answer.ts";
 
 export class HubError extends Error {
   constructor(message: string) {
@@ -9,6 +10,13 @@ export class HubError extends Error {
 
 /** No model goes by that name here. */
 export class ModelNotFoundError extends HubError {
+  readonly answer: ErrorAnswer = {
+    status: 404,
+    message: "The model does not exist: GET /v1/models lists the available models.",
+    code: "model_not_found",
+    param: "model",
+  };
+
   constructor(message: string) {
     super(message);
     this.name = "ModelNotFoundError";

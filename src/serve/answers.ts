@@ -1,8 +1,10 @@
 // The requests of one HTTP request in the engine, and their answers as text. The engine gets one request for
 // each prompt, each with n answers; the answers are numbered in that order.
+
 import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
+import type { ErrorAnswer } from "../error-answer.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import { type AnswerPiece, AnswerText } from "./answer-text.ts";
@@ -22,11 +24,17 @@ export type AnswersRequest = {
 /** The engine failed the request: its logits were NaN, or its step failed. */
 export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
+  readonly answer: ErrorAnswer = { status: 500, message: "The answer failed." };
 }
 
 /** No token of the model continues the answer as its grammar requires. */
 export class DeadEndError extends Error {
   override name = "DeadEndError";
+  readonly answer: ErrorAnswer = {
+    status: 400,
+    message: "The model has no token for what the grammar requires next in the answer.",
+    code: "grammar_dead_end",
+  };
 
   constructor() {
     super("the grammar requires what no token begins");

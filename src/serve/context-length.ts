@@ -1,5 +1,7 @@
 // How long a prompt may be, and what is said of one that is longer, or of a context that is shorter than the model's own.
+
 import type { ModelInfo } from "../engine/protocol.ts";
+import { type ErrorAnswer, sentence } from "../error-answer.ts";
 import { TooLongError } from "../text/tokenizer/tokenizer.ts";
 
 type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
@@ -7,6 +9,12 @@ type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
 /** A prompt that the context has no room for. */
 export class ContextLengthError extends Error {
   override name = "ContextLengthError";
+  readonly answer: ErrorAnswer = {
+    status: 400,
+    message: sentence(this.message),
+    code: "context_length_exceeded",
+    param: "prompt",
+  };
 
   constructor(tokens: number | TooLongError, info: Lengths) {
     const count = tokens instanceof TooLongError ? `more than ${tokens.maxTokens}` : tokens;

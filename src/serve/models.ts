@@ -1,6 +1,7 @@
 // The models that are served: the one given at start, and those of the cache that clients name. A model is
 // loaded when it is first requested. It is unloaded when it was idle for long enough, or when another one
 // needs its place and it is the least recently used; never while a request uses it.
+
 import { sep } from "node:path";
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import {
@@ -10,6 +11,7 @@ import {
   type ModelPlan,
   readLoad,
 } from "../engine/protocol.ts";
+import type { ErrorAnswer } from "../error-answer.ts";
 import { listRepos } from "../hub/cache.ts";
 import { ModelNotFoundError } from "../hub/hub-error.ts";
 import { fullName } from "../hub/popular-models.ts";
@@ -68,11 +70,17 @@ const LACKING_MS = 5000;
 
 export class NoRoomError extends Error {
   override name = "NoRoomError";
+  readonly answer: ErrorAnswer = {
+    status: 503,
+    message: "All loaded models are busy and there is no room for another.",
+    code: "no_room",
+  };
 }
 
 /** The model's files are invalid, or the engine has no memory for it. */
 export class ModelLoadError extends Error {
   override name = "ModelLoadError";
+  readonly answer: ErrorAnswer = { status: 500, message: "The model cannot be loaded." };
 }
 
 type Entry = {

@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { Glob } from "bun";
 import packageJson from "../../package.json" with { type: "json" };
 import { refreshed } from "../../scripts/docs.ts";
 import { verbs } from "../../src/cli/verbs.ts";
@@ -144,14 +145,18 @@ test("the error codes are the program's, and are complete", () => {
   const api = documents.find(({ path }) => path === "docs/api.md")!.text;
   const rows = api.split("\n").filter((line) => /^\| \d{3}/.test(line));
   const table = rows.map((row) => row.split("|")[2]!).join();
-  const source = (folder: string) =>
-    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".ts"))
-      .map((name) => readFileSync(join(root, folder, name), "utf8"))
-      .join("\n");
-  const [http, wire] = [source("src/http"), source("src/api")];
-  const exists = (code: string) => `${http}${wire}`.includes(`"${code}"`);
+  const files = [...new Glob("src/**/*.ts").scanSync(root)].map((path) => ({
+    path,
+    text: readFileSync(join(root, path), "utf8"),
+  }));
+  const all = files.map(({ text }) => text).join("\n");
+  const exists = (code: string) => all.includes(`"${code}"`);
   expect(missing(table, /`(\w+)`/g, exists)).toEqual([]);
+  // Errors are answered in src/http, or carry their answer.
+  const answers = files
+    .filter(({ path, text }) => path.startsWith("src/http/") || text.includes("ErrorAnswer"))
+    .map(({ text }) => text)
+    .join("\n");
   const isListed = (code: string) => table.includes(`\`${code}\``);
-  expect(missing(http, /\bcode: "(\w+)"|, "([a-z]+_[a-z_]+)"\)/g, isListed)).toEqual([]);
+  expect(missing(answers, /\bcode: "(\w+)"|, "([a-z]+_[a-z_]+)"\)/g, isListed)).toEqual([]);
 });

@@ -2,18 +2,9 @@
 // what was sent; an internal failure reveals nothing except that it happened.
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../../api/error.ts";
-import { ConversationError, NoChatTemplateError } from "../../conversation/conversation-error.ts";
-import { EngineError, LoadCancelledError, RefusedError } from "../../engine/client.ts";
-import { GrammarsBusyError, GrammarThreadError } from "../../grammar/grammar-error.ts";
-import { ModelNotFoundError } from "../../hub/hub-error.ts";
-import { DeadEndError, FailedAnswerError } from "../../serve/answers.ts";
-import { ContextLengthError } from "../../serve/context-length.ts";
-import { ModelLoadError, NoRoomError } from "../../serve/models.ts";
-import { EncoderBusyError, EncoderThreadError } from "../../text/encoder/encoder.ts";
-import { JsonTextError } from "../../text/encoder/json-text.ts";
-import { TemplateError } from "../../text/template/template.ts";
-import { TooLongError } from "../../text/tokenizer/tokenizer.ts";
-import { RequestFault } from "../wire/request-fault.ts";
+import { ConversationError } from "../../conversation/conversation-error.ts";
+import { draining as drainingAnswer } from "../../engine/client.ts";
+import { answerOf, type ErrorAnswer } from "../../error-answer.ts";
 
 export type ErrorDetails = {
   /** Defaults to OpenAI's type for the status. */
@@ -69,6 +60,7 @@ const reasons: Readonly<Record<number, string>> = {
 /** The client has disconnected. */
 export class ClientGoneError extends Error {
   override name = "ClientGoneError";
+  readonly answer: ErrorAnswer = { status: 499, message: "The client has disconnected." };
 
   constructor() {
     super("the client has disconnected");
@@ -102,13 +94,6 @@ export function notFound(message: string): ApiError {
   return new ApiError(404, message);
 }
 
-export function modelNotFound(): ApiError {
-  return new ApiError(404, "The model does not exist: GET /v1/models lists the available models.", {
-    param: "model",
-    code: "model_not_found",
-  });
-}
-
 /** `type` says what the limit counts. */
 export function tooManyRequests(
   retryAfterSeconds: number,
@@ -126,7 +111,7 @@ export function unavailable(retryAfterSeconds: number, message: string, code?: s
 }
 
 export function draining(): ApiError {
-  return unavailable(1, "The server is shutting down.", "draining");
+  return answered(drainingAnswer, "messages");
 }
 
 function retryAfter(seconds: number): Record<string, string> {
@@ -141,47 +126,8 @@ export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): Ap
   if (error instanceof ApiError) return error;
   if (error instanceof ZodError) return invalidRequest(error);
   if (error instanceof ConversationError) return faultyField(error, prompt);
-  if (error instanceof NoChatTemplateError) {
-    const message = "The model has no chat template: use /v1/completions.";
-    return badRequest("model", message, "no_chat_template");
-  }
-  if (error instanceof RefusedError) return refusal(error, prompt);
-  if (error instanceof ContextLengthError) return tooLong(prompt, sentence(error.message));
-  if (error instanceof TooLongError) return tooLong(prompt);
-  if (error instanceof NoRoomError)
-    return unavailable(
-      1,
-      "All loaded models are busy and there is no room for another.",
-      "no_room",
-    );
-  if (error instanceof GrammarsBusyError) {
-    return tooManyRequests(1, "Too many grammars are being compiled.", { code: "queue_full" });
-  }
-  if (error instanceof GrammarThreadError) {
-    return unavailable(1, "Grammars cannot be compiled at the moment.");
-  }
-  if (error instanceof DeadEndError) {
-    const message = "The model has no token for what the grammar requires next in the answer.";
-    return badRequest(undefined, message, "grammar_dead_end");
-  }
-  if (error instanceof EncoderBusyError) {
-    return tooManyRequests(1, "Too much text is being tokenized.", { code: "queue_full" });
-  }
-  if (error instanceof EncoderThreadError) {
-    return unavailable(1, "Long texts cannot be tokenized at the moment.");
-  }
-  if (error instanceof FailedAnswerError) return new ApiError(500, "The answer failed.");
-  if (error instanceof ModelLoadError) return new ApiError(500, "The model cannot be loaded.");
-  if (error instanceof LoadCancelledError) return draining();
-  if (error instanceof EngineError) return unavailable(1, "The engine is not available.");
-  if (error instanceof ModelNotFoundError) return modelNotFound();
-  if (error instanceof JsonTextError) {
-    const what = error.fault === "utf-8" ? "UTF-8" : "JSON";
-    return badRequest(undefined, `The body is not valid ${what}.`);
-  }
-  if (error instanceof TemplateError) return templateFault(error, prompt);
-  if (error instanceof RequestFault) return new ApiError(error.status, error.message);
-  if (error instanceof ClientGoneError) return new ApiError(499, "The client has disconnected.");
+  const answer = answerOf(error);
+  if (answer) return answered(answer, prompt);
   return new ApiError(500, "Internal error.");
 }
 
@@ -197,41 +143,13 @@ function faultyField({ field, problem }: ConversationError, prompt: PromptParam)
   return badRequest(param, `Invalid '${param}': ${problem}.`, "invalid_value");
 }
 
-function refusal({ reason, message }: RefusedError, prompt: PromptParam): ApiError {
-  const text = sentence(message);
-  switch (reason) {
-    case "queue_full":
-      return tooManyRequests(1, text, { code: "queue_full" });
-    case "too_long":
-      return tooLong(prompt);
-    case "ranks_refuse":
-      return unavailable(1, text);
-    case "bad_token":
-      return badRequest(prompt, text, "invalid_value");
-  }
-}
-
-function sentence(message: string): string {
-  return `${message[0]!.toUpperCase()}${message.slice(1)}.`;
-}
-
-function tooLong(
-  prompt: PromptParam,
-  message = "The prompt is longer than the model's maximum context length.",
-): ApiError {
-  return badRequest(prompt, message, "context_length_exceeded");
-}
-
-function templateFault({ fault, message }: TemplateError, prompt: PromptParam): ApiError {
-  switch (fault) {
-    case "raised":
-      return badRequest(prompt, `The model's chat template refuses this: ${message}`);
-    case "failed":
-      return badRequest(prompt, "The model's chat template cannot be applied to this.");
-    case "limit":
-    case "syntax":
-      return new ApiError(500, "The model's chat template cannot be used.");
-  }
+function answered({ status, message, code, param }: ErrorAnswer, prompt: PromptParam): ApiError {
+  const headers = status === 429 || status === 503 ? retryAfter(1) : {};
+  return new ApiError(status, message, {
+    code,
+    param: param === "prompt" ? prompt : param,
+    headers,
+  });
 }
 
 type Issue = z.core.$ZodIssue;

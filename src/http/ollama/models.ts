@@ -20,7 +20,7 @@ import type { ModelSource } from "../../hub/source.ts";
 import { counted } from "../../serve/model-description.ts";
 import { NoRoomError } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
-import { ApiError, modelNotFound } from "../frame/errors.ts";
+import { ApiError } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
 import type { Serving } from "../frame/serving.ts";
 import { knownOf, sourceOf } from "../owner/known-models.ts";
@@ -102,7 +102,8 @@ export function deleteModel(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, OllamaDeleteRequest);
     const repo = parseRepoName(fullName(name, env));
-    if (!repo || repo.file !== undefined) throw modelNotFound();
+    if (!repo || repo.file !== undefined)
+      throw new ModelNotFoundError("the name is not that of a repo");
     const cache = hubCache(env);
     await models.release(repoPath(cache, repo.id)).catch((error: unknown) => {
       if (!(error instanceof NoRoomError)) throw error;

@@ -1,9 +1,9 @@
 // GET /v1/models and /v1/models/{id}
 import type { Context } from "hono";
 import type { Model, ModelList } from "../../api/openai/models.ts";
+import { ModelNotFoundError } from "../../hub/hub-error.ts";
 import type { ListedModel } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
-import { modelNotFound } from "../frame/errors.ts";
 import type { Serving } from "../frame/serving.ts";
 
 export function listModels({ models }: Serving) {
@@ -14,7 +14,7 @@ export function listModels({ models }: Serving) {
 export function getModel({ models }: Serving) {
   return (c: Context<HttpEnv>): Response => {
     const found = models.listed(c.req.param("id") ?? "");
-    if (!found) throw modelNotFound();
+    if (!found) throw new ModelNotFoundError("the model is not listed");
     return c.json(wireModel(found));
   };
 }

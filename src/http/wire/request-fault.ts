@@ -1,4 +1,5 @@
 // A request that breaks HTTP's rules or a connection's limits.
+import type { ErrorAnswer } from "../../error-answer.ts";
 
 export class RequestFault extends Error {
   override name = "RequestFault";
@@ -8,5 +9,9 @@ export class RequestFault extends Error {
   constructor(status: number, message: string) {
     super(message);
     this.status = status;
+  }
+
+  get answer(): ErrorAnswer {
+    return { status: this.status, message: this.message };
   }
 }

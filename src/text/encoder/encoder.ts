@@ -1,6 +1,8 @@
 // Encodes texts and chats for requests without blocking the event loop: short ones at once, long ones on a thread
 // of its own, which is started for the first of them.
+
 import { Worker } from "node:worker_threads";
+import type { ErrorAnswer } from "../../error-answer.ts";
 import { encoderEntry } from "../../worker-entry.ts";
 import { TemplateError } from "../template/template.ts";
 import type { TextModel } from "../text-model.ts";
@@ -27,6 +29,11 @@ export type Encoded = { prompts: Uint32Array[] } & Pick<EncodedWork, "ending" | 
 /** Too many characters wait to be encoded. */
 export class EncoderBusyError extends Error {
   override name = "EncoderBusyError";
+  readonly answer: ErrorAnswer = {
+    status: 429,
+    message: "Too much text is being tokenized.",
+    code: "queue_full",
+  };
 
   constructor() {
     super("too much text waits to be encoded");
@@ -36,6 +43,10 @@ export class EncoderBusyError extends Error {
 /** The thread has ended, or cannot open the model. */
 export class EncoderThreadError extends Error {
   override name = "EncoderThreadError";
+  readonly answer: ErrorAnswer = {
+    status: 503,
+    message: "Long texts cannot be tokenized at the moment.",
+  };
 }
 
 /** What takes a few milliseconds at most. */

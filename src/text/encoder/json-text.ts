@@ -1,14 +1,18 @@
 // A JSON text from its bytes.
+import type { ErrorAnswer } from "../../error-answer.ts";
 
 export type JsonFault = "utf-8" | "syntax";
 
 export class JsonTextError extends Error {
   override name = "JsonTextError";
   readonly fault: JsonFault;
+  readonly answer: ErrorAnswer;
 
   constructor(fault: JsonFault) {
     super(fault === "utf-8" ? "the text is not valid UTF-8" : "the text is not valid JSON");
     this.fault = fault;
+    const message = `The body is not valid ${fault === "utf-8" ? "UTF-8" : "JSON"}.`;
+    this.answer = { status: 400, message };
   }
 }
 

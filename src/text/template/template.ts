@@ -1,6 +1,8 @@
 // A model's chat template renders messages into the text of the prompt. Templates run on a budget
 // (template-interpreter.ts), and every failure is a TemplateError.
+
 import { Environment, parse, tokenize } from "@huggingface/jinja";
+import type { ErrorAnswer } from "../../error-answer.ts";
 import type { TokenizerConfigJson } from "../tokenizer/tokenizer-json.ts";
 import {
   BudgetExceeded,
@@ -21,11 +23,29 @@ export type TemplateFault =
 
 export class TemplateError extends Error {
   readonly fault: TemplateFault;
+  readonly answer: ErrorAnswer;
 
   constructor(fault: TemplateFault, message: string) {
     super(message);
     this.name = "TemplateError";
     this.fault = fault;
+    this.answer = answerTo(fault, message);
+  }
+}
+
+function answerTo(fault: TemplateFault, message: string): ErrorAnswer {
+  switch (fault) {
+    case "raised": {
+      const refusal = `The model's chat template refuses this: ${message}`;
+      return { status: 400, message: refusal, param: "prompt" };
+    }
+    case "failed": {
+      const failure = "The model's chat template cannot be applied to this.";
+      return { status: 400, message: failure, param: "prompt" };
+    }
+    case "limit":
+    case "syntax":
+      return { status: 500, message: "The model's chat template cannot be used." };
   }
 }
 

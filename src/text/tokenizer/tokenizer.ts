@@ -1,5 +1,6 @@
 // Encodes text to token ids and back, as tokenizer.json describes: added tokens are found first, the text
 // between them is normalized, split into pieces, and encoded by the model.
+import type { ErrorAnswer } from "../../error-answer.ts";
 import { addedTokens, type ControlTokens, isControlToken, type Segment } from "./added-tokens.ts";
 import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
 import { type TokenDecoder, tokenDecoder } from "./decoder.ts";
@@ -35,7 +36,12 @@ export interface EncodeOptions {
 
 export class TooLongError extends Error {
   override name = "TooLongError";
-
+  readonly answer: ErrorAnswer = {
+    status: 400,
+    message: "The prompt is longer than the model's maximum context length.",
+    code: "context_length_exceeded",
+    param: "prompt",
+  };
   readonly maxTokens: number;
 
   constructor(maxTokens: number) {
