@@ -14,10 +14,7 @@ namespace mlx_serve {
 namespace mx = mlx::core;
 using Arrays = std::vector<mx::array>;
 
-/**
- * `computed`: the arrays to compute, inputs before users. `taken`: evaluated inputs (weights, KV
- * pools).
- */
+/** `computed`: arrays to compute, in order. `taken`: evaluated inputs (weights, KV pools). */
 struct Tape {
   Arrays computed, taken;
 };

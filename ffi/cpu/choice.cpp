@@ -41,10 +41,7 @@ bool may_use_amx() {
 }
 #endif
 
-/**
- * The best variant that this processor supports; `MLX_SERVE_KERNELS` selects a lesser one, for
- * tests.
- */
+/** The best variant for this processor; `MLX_SERVE_KERNELS` selects a lesser one, for tests. */
 const Kernels& choose() {
 #if defined(__x86_64__)
   const char* named = std::getenv("MLX_SERVE_KERNELS");

@@ -11,10 +11,7 @@ namespace mlx_serve {
 /** Products with fewer multiplications run on the calling thread. */
 constexpr long SMALL = 1 << 16;
 
-/**
- * Up to READING_ROWS rows a product is memory-bound; weights are read fastest in pieces of at least
- * READ.
- */
+/** Memory-bound up to this many rows; then pieces should have at least READ weights. */
 constexpr int READING_ROWS = 2;
 constexpr long READ = 1 << 18;
 
@@ -46,10 +43,7 @@ inline int piece_of(int columns, int rows, int depth, int threads) {
   return piece * COLUMN_STEP;
 }
 
-/**
- * Calls `some(from, to)` for pieces of a product's columns, on the pool unless the product is
- * small.
- */
+/** Calls `some(from, to)` for pieces of a product's columns, on the pool unless it is small. */
 template <class Some>
 void each_columns(int columns, int rows, int depth, const Some& some) {
   const bool is_small = static_cast<long>(rows) * columns * depth < SMALL;

@@ -104,10 +104,7 @@ struct Convolution {
   bool silu;
 };
 
-/**
- * Consecutive tokens of a sequence, and its kept inputs before and after them: (taps - 1,
- * channels).
- */
+/** Consecutive tokens of a sequence; its kept inputs before and after: (taps - 1, channels). */
 struct ConvolutionRow {
   int count;
   const float* x; // (count, channels), rows `x_stride` apart
@@ -166,26 +163,15 @@ struct Kernels {
   bool takes_panels;
   /** Dequantizes columns from..to, in the order of `arrange`; not for panels: (to - from, depth) */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
-  /**
-   * Applies RMSNorm and RoPE to one token's heads, and writes its key and value to their KV slot
-   * unless shared.
-   */
+  /** RMSNorm and RoPE of a token's heads; writes its key and value to the KV slot unless shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
-  /**
-   * Attention of the span's tokens with the query heads of KV head `kv`; rows have `heads` heads.
-   */
+  /** Attention of the span's tokens with the query heads of KV head `kv`. */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
-  /**
-   * Applies RoPE and the scale to one token's queries, and writes its latent vector, with RoPE, to
-   * `slot`.
-   */
+  /** Scale and RoPE of a token's queries; writes its latent vector, with RoPE, to `slot`. */
   void (*prepare_latent)(
       const LatentLayer&, const float* queries, const float* latent, int position, float* slot,
       float* prepared);
-  /**
-   * Latent attention of the span's tokens with `heads` heads; pool (blocks, BLOCK_TOKENS, latent +
-   * rotary).
-   */
+  /** Latent attention of the span's tokens; pool (blocks, BLOCK_TOKENS, latent + rotary). */
   void (*attend_latent)(
       const LatentLayer&, const float* pool, const float* prepared, Span, int first_head, int heads,
       float* attended);
@@ -200,17 +186,11 @@ struct Kernels {
   void (*convolve)(const Convolution&, const ConvolutionRow&, int from, int to);
   /** Passes tokens through rows from..to of the state; a row is one value feature. */
   void (*scan)(const Scan&, const ScanRow&, int from, int to);
-  /**
-   * Token mask: keeps numbers whose bit is set, 32 bits per word, lowest first; others become
-   * -infinity.
-   */
+  /** Token mask: numbers whose bit is not set become -infinity. 32 bits per word, lowest first. */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
-/**
- * Limits of attention: features of a head, query heads of a span together, and their features
- * together.
- */
+/** Limits of attention: features per head, query heads per span, and features per span. */
 constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
 
 /** The best variant for this processor. */

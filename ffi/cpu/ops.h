@@ -52,10 +52,7 @@ int mlx_serve_prepare(
     bool shares_kv,
     int rotary_dims,
     const mlx_stream s);
-/**
- * Attention of prepared queries (T, heads * D) over their sequences' KV blocks, up to their
- * positions.
- */
+/** Attention of prepared queries (T, heads * D) over their KV blocks, up to their positions. */
 int mlx_serve_attend(
     mlx_array* res,
     const mlx_array queries,
@@ -198,15 +195,10 @@ int mlx_serve_scan(
     float key_scale,
     bool corrects,
     const mlx_stream s);
-/**
- * Token mask: keeps numbers whose bit is set in the row's words (uint32); others become -infinity.
- */
+/** Token mask: keeps numbers whose bit is set in the row's words (uint32), others: -infinity. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
-/**
- * Embedding lookup: rows of a quantized matrix, or of float32 without scales: indices (T) of uint32
- * -> (T, in).
- */
+/** Embedding lookup in a quantized or, without scales, float32 matrix: uint32 (T) -> (T, in). */
 int mlx_serve_lookup(
     mlx_array* res,
     const mlx_array indices,

@@ -36,9 +36,7 @@ struct QuantizedShape {
   }
 };
 
-/**
- * Checks a matrix: a supported format, `axes` axes (one more in panels), rows of `depth` weights.
- */
+/** Checks a matrix: supported format, `axes` axes (one more in panels), rows of `depth` weights. */
 QuantizedShape shape_of(const QuantizedMatrix& matrix, int axes, int depth);
 
 /** Adds the matrix to the inputs of an operation. */

@@ -5,9 +5,7 @@
 
 namespace mlx_serve {
 
-/**
- * A token's position in its sequence, its slot in the pool, and its sequence's row of the tables.
- */
+/** A token's position in its sequence, its KV slot, and its sequence's row of the block tables. */
 struct Place {
   int position, slot, row;
 };

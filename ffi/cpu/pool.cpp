@@ -8,10 +8,7 @@
 
 namespace {
 
-/**
- * Idle threads spin before they sleep: tasks of a step are microseconds apart, and a wake-up takes
- * longer.
- */
+/** Idle threads spin first: a step's tasks are microseconds apart, and a wake-up takes longer. */
 constexpr int SPINS = 4000;
 
 class Pool {

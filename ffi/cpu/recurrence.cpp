@@ -6,10 +6,7 @@
 namespace mlx_serve {
 namespace {
 
-/**
- * Consecutive tokens of a sequence; source slot of its state, negative for none, and destination
- * slot.
- */
+/** Consecutive tokens of a sequence; source (negative: none) and destination slot of its state. */
 struct Move {
   int first, count, from, to;
 };

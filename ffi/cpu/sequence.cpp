@@ -19,10 +19,7 @@ namespace {
 /** Free memory by size: no task that is still to be recorded needs its contents. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
-/**
- * The free memory of this thread's sequences. Other threads' sequences run concurrently and have
- * their own.
- */
+/** The free memory of this thread's sequences; other threads' sequences run concurrently. */
 std::shared_ptr<FreeMemory> shared_memory() {
   static thread_local std::weak_ptr<FreeMemory> only;
   auto memory = only.lock();
@@ -35,10 +32,7 @@ bool are_own(const Tape& tape) {
   return std::all_of(tape.computed.begin(), tape.computed.end(), is_own);
 }
 
-/**
- * Larger outputs are not copied: they are views of the sequence's memory, overwritten by the next
- * run.
- */
+/** Larger outputs are views of the sequence's memory, which the next run overwrites. */
 constexpr size_t MOST_COPIED = 1 << 16;
 
 class Sequence {

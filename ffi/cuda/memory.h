@@ -5,10 +5,7 @@
 
 namespace mlx_serve {
 
-/**
- * MLX's record of an array's memory, redeclared: its own header (mlx/backend/cuda/allocator.h)
- * needs CUDA's.
- */
+/** MLX's memory record, redeclared: mlx/backend/cuda/allocator.h needs CUDA's headers. */
 struct Memory {
   void* data;
   size_t size;

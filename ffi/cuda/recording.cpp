@@ -97,9 +97,7 @@ Given perform(Arrays computed, mx::Stream stream) {
   return given;
 }
 
-/**
- * The graph's nodes. Throws if one allocates, because that memory would not be part of the pool.
- */
+/** The graph's nodes. Throws if one allocates: that memory would not be part of the pool. */
 std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   constexpr int ALLOCATION = 10;
   size_t count = 0;
@@ -112,18 +110,13 @@ std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   return nodes;
 }
 
-/**
- * Whether kernels use programmatic dependent launch (AWAIT_INPUTS): compute capability 9.0 and
- * later.
- */
+/** Whether kernels use programmatic dependent launch (AWAIT_INPUTS): compute capability 9.0+. */
 bool kernels_wait() {
   const auto name = std::get<std::string>(mx::device_info(mx::Device::gpu).at("architecture")); // sm_90
   return std::stoi(name.substr(3)) >= 90;
 }
 
-/**
- * Whether the node is one of our kernels, which all execute AWAIT_INPUTS (src/kernels/host/cuda.h).
- */
+/** Whether the node is one of our kernels, which all use AWAIT_INPUTS (src/kernels/host/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
   KernelNode found{};
   const char* const name = kernel_of(node, found);
@@ -163,9 +156,7 @@ int recordings = 0;
 /** Incremented when memory of the pool was lost, which invalidates all earlier recordings. */
 int generation = 0;
 
-/**
- * Moves the pool's memory to MLX's cache, which then contains nothing else; returns its buffers.
- */
+/** Moves the pool's memory to MLX's cache, emptied before; returns its buffers. */
 std::set<Memory*> lend_pool() {
   mx::clear_cache();
   std::set<Memory*> lent;

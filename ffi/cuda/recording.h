@@ -14,15 +14,10 @@ typedef struct mlx_serve_recording_ {
   void* ctx;
 } mlx_serve_recording;
 
-/**
- * An array with a copy of `data` in pinned host memory, which the GPU reads without page migration.
- */
+/** A copy of `data` in pinned host memory, which the GPU reads without page migration. */
 int mlx_serve_pinned(
     mlx_array* res, const void* data, const int* shape, size_t shape_num, mlx_dtype dtype);
-/**
- * A copy of `x` in pinned host memory, readable once it is evaluated; `x` itself if the host can
- * read it.
- */
+/** A copy of `x` in pinned host memory; `x` itself if the host can read it. */
 int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
  * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs`

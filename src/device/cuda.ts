@@ -36,10 +36,7 @@ import {
  * take too long get fewer tokens.
  */
 const TOKEN_BUDGET = 66 * 128;
-/**
- * Larger steps would hurt the inter-token latency of streams. One of the sizes that steps are
- * padded to.
- */
+/** Larger steps would hurt inter-token latency. One of the sizes that steps are padded to. */
 const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
 const SPARE_SHARE = 0.1;
@@ -52,19 +49,13 @@ const MOST_PADDING = 1024;
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
-/**
- * From this many rows on adding the residual inside the product is free, and saves reading the sum
- * again.
- */
+/** From this many rows on the product adds the residual for free. */
 const ADDING_ROWS = 2048;
 
 const takesLong = (tokens: number, weightBytes: number) =>
   (tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS;
 
-/**
- * With a foreign libmlxc there is no recording and no pinned memory: steps are compiled functions
- * instead.
- */
+/** Without our libmlxc: no recording, no pinned memory; steps are compiled functions. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
   const sums = new SumNorms(make);

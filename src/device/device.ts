@@ -127,14 +127,9 @@ export type Device = {
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
-  /**
-   * MoE routing of x (T, D). `scores`: the router, plus one column if shared experts have a gate.
-   */
+  /** MoE routing of x (T, D). `scores`: the router, plus a column if shared experts are gated. */
   route(x: MlxArray, scores: Linear, routing: Routing): Routed;
-  /**
-   * Weighted sum of expert outputs `made` (T, K, D) by shares (T, K), plus residual (T, D) -> (T,
-   * D)
-   */
+  /** Expert outputs `made` (T, K, D) summed by shares (T, K), plus residual (T, D) -> (T, D) */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
   /** Products with one matrix per head, (heads, out, in) or transposed. */
   headLinear(
@@ -154,10 +149,7 @@ export type Device = {
   softmax(x: MlxArray): MlxArray;
   /** Over the last axis, which is kept with size 1. */
   logSumExp(x: MlxArray): MlxArray;
-  /**
-   * Argmax of each row (R): the first index of the maximum, and the maximum; NaN if any value is
-   * NaN.
-   */
+  /** Argmax of each row (R): first index of the maximum, and the maximum; NaN if a value is NaN. */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
   /** Token mask: x (R, V), one bit per token (R, words); -infinity where the bit is not set. */
   mask(x: MlxArray, bits: Uint32Array): MlxArray;
@@ -172,17 +164,11 @@ export type Device = {
   readonly besideTokens?: number | undefined;
   /** Default target time of a step with prompts. */
   readonly stepMs: number;
-  /**
-   * If a dequantized copy speeds up quantized weights: the share of free memory that it may use by
-   * default.
-   */
+  /** Default share of free memory for dequantized copies, if those speed up quantized weights. */
   readonly spareShare?: number | undefined;
   /** The batch size to which decoding rows are padded; one recorded step is kept per size. */
   paddedRows(rows: number): number;
-  /**
-   * The number of tokens to which a step with prompts is padded for recording; undefined if it is
-   * not recorded.
-   */
+  /** Tokens to which a prompt step is padded for recording; undefined: it is not recorded. */
   paddedTokens?(tokens: number, weightBytes: number): number | undefined;
   /**
    * Whether a step that is not recorded is long enough to launch its first layers while the others
@@ -197,10 +183,7 @@ export type Device = {
   spread(values: HostArray): MlxArray;
   /** An output of a step for the host to read once it is evaluated. */
   fetch(x: MlxArray): MlxArray;
-  /**
-   * `rehearsal`: inputs for trial runs, which must have no lasting effect (KV writes go to
-   * scratch).
-   */
+  /** `rehearsal`: inputs for trial runs without lasting effect (KV writes go to scratch). */
   trace(
     build: (inputs: MlxArray[]) => readonly MlxArray[],
     rehearsal: () => readonly MlxArray[],

@@ -63,10 +63,7 @@ function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxAr
   return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
 }
 
-/**
- * SparseMixer: picks experts one by one; a share is the expert's softmax among remaining logits
- * near the best.
- */
+/** SparseMixer: picks experts one by one; a share is a softmax of the remaining logits near it. */
 function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
   let left = logits;
   const found = Array.from({ length: each }, () => {

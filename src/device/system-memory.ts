@@ -54,10 +54,7 @@ const versions = {
   },
 };
 
-/**
- * Limits and usage of each cgroup of this process that has a limit. In a container the path may be
- * the host's.
- */
+/** Memory of this process' cgroups that have a limit. In a container the path may be the host's. */
 function controlGroups(read: ReadText): SystemMemory[] {
   const text = read("/proc/self/cgroup") ?? "";
   const groups: SystemMemory[] = [];

@@ -16,10 +16,7 @@ namespace VARIANT {
  */
 constexpr int TILE = 16, STEP = 64;
 
-/**
- * Depth per slice. Each slice has its own scales; the digits of 16 rows of a slice fit in the L1
- * cache.
- */
+/** Depth per slice, which has its own scales. The digits of 16 rows of a slice fit in L1. */
 constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 
 /** Panels per strip: a strip's digits for a slice fit in the L2 cache while all rows use them. */
@@ -127,10 +124,7 @@ static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order
   return _mm512_inserti64x4(low, _mm512_castsi512_si256(high), 1);
 }
 
-/**
- * Converts rows of x to AMX's second operand: words of four digits along the depth, interleaved by
- * row.
- */
+/** Converts rows of x to AMX's second operand: words of four digits, interleaved by row. */
 static void arrange_tiles(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   if (!takes_tiles(p)) return arrange(x, first, p, arranged);
   const Block block(arranged, first, p);
@@ -173,10 +167,7 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
   }
 }
 
-/**
- * Converts STEP weights of a column to integers: scale and bias of each of two GROUPs, and the
- * column's factor.
- */
+/** Converts STEP weights of a column: scales and biases of two GROUPs, the column's factor. */
 struct Pair {
   float of[2];
 };
@@ -185,10 +176,7 @@ struct Scaling {
   float factor;
 };
 
-/**
- * Unpacks a panel's 4-bit weights to digits: a group has only 16 different weights, so they are
- * looked up.
- */
+/** Unpacks a panel's 4-bit weights to digits by lookup: a group has only 16 different weights. */
 template <class Kind>
 struct Unpack {
   static constexpr int WORDS = STEP * 4 / 32;
@@ -303,10 +291,7 @@ struct Columns {
   int first, count;
 };
 
-/**
- * The digits of a strip of columns for a slice of the depth, and the results of up to TILE rows
- * with one panel.
- */
+/** Digits of a strip of columns for a depth slice, and results of up to TILE rows with a panel. */
 template <class Kind>
 struct TiledProduct {
   static constexpr int GROUPS = SLICE / GROUP;
@@ -330,10 +315,7 @@ struct TiledProduct {
 
   explicit TiledProduct(const QuantizedProduct& p) : p(p) {}
 
-  /**
-   * Computes the columns' scales from their largest possible weights, and prefetches the next
-   * panel's.
-   */
+  /** Computes the columns' scales from their largest weights; prefetches the next panel's. */
   INLINE void measure(const Panel& panel, const DepthSlice& slice, float* own_scales) {
     constexpr int LARGER = 11; // vrangeps: maximum of the absolute values
     const int shift = __builtin_ctz(p.group);
@@ -351,10 +333,7 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /**
-   * Where the digits of a step are stored. With a single block of rows two alternating buffers
-   * suffice.
-   */
+  /** Buffer for a step's digits. For a single block of rows two alternating buffers suffice. */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }
@@ -417,10 +396,7 @@ struct TiledProduct {
     pending.rows = 0;
   }
 
-  /**
-   * Multiplies a block of rows by one panel; the first block unpacks the strip's weights for all
-   * others.
-   */
+  /** Multiplies a block of rows by a panel. The first block unpacks the weights for all others. */
   void multiply_block(const Block& block, Columns strip, const DepthSlice& slice, int tile) {
     const int first = tile * slice.steps;
     // Loading data right after storing it is slow, so each step is unpacked one step ahead of its

@@ -69,9 +69,7 @@ static INLINE void score(const float* queries, const float* keys, int dim, float
   }
 }
 
-/**
- * sums (Q, dim) += weights * values of tokens from..to of a KV block; values are `stride` apart.
- */
+/** sums (Q, dim) += weights * values of tokens from..to of a block; values are `stride` apart. */
 template <int Q>
 static INLINE void add_values(
     const float* weights, const float* values, long stride, int from, int to, int dim, float* sums) {

@@ -46,9 +46,7 @@ struct IntegerRow {
     sums = scales + groups;
   }
 
-  /**
-   * The scale of a group whose largest number is `top`: a power of two, so that scaling is exact.
-   */
+  /** The scale of a group with maximum `top`: a power of two, so that scaling is exact. */
   static INLINE float scale_of(float top) {
     const float least = (top > LEAST_TOP ? top : LEAST_TOP) * (1 / MOST_INTEGER);
     unsigned bits;

@@ -100,10 +100,7 @@ static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
   else use(PanelInts<8>{});
 }
 
-/**
- * Addresses of the panel that begins with a column: its words, and the index of its first scale and
- * bias.
- */
+/** The panel that begins with a column: its words, and the index of its first scale. */
 struct Panel {
   const unsigned char* words;
   long numbers;

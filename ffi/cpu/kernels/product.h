@@ -59,10 +59,7 @@ constexpr int ROWS = 4;
 constexpr int ROWS = 3;
 #endif
 
-/**
- * A tile's position and depth range from..to; products over the depth before `from` are in the
- * output already.
- */
+/** A tile's position and depth range; the output already has the sums over depth below `from`. */
 struct Slice {
   int row, column, from, to;
 };
@@ -113,10 +110,7 @@ static INLINE void tiles(const Product& p, Slice at, int columns) {
   for (; columns > 0; columns--, at.column++) tile<M, 1>(p, at);
 }
 
-/**
- * Cache blocking: PANEL rows of w, DEPTH of each, stay in the L1 cache while all rows of x use
- * them.
- */
+/** Cache blocking: PANEL rows of w, DEPTH of each, stay in L1 while all rows of x use them. */
 constexpr int PANEL = 3 * COLUMNS, DEPTH = 640;
 
 static void product(const Product& p, int from, int to) {

@@ -7,9 +7,7 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/**
- * The input at index `token` of the row; negative indices are kept inputs, null if there are none.
- */
+/** Input `token` of the row; negative indices are kept inputs, null if there are none. */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
@@ -44,9 +42,7 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
   }
 }
 
-/**
- * Passes all tokens through R rows of a head's state, which stay in registers; a row has N vectors.
- */
+/** Passes all tokens through R state rows, which stay in registers; a row has N vectors. */
 template <int N, int R>
 static INLINE void scan_some(const Scan& of, const ScanRow& row, int first) {
   Floats state[R][N];

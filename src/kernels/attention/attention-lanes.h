@@ -28,9 +28,7 @@ FUNCTION int first_token(TokenRange range, int lane, int warp) {
   return range.begin + warp * (Loaded::SUBWARPS * Loaded::TOKENS) + lane / Loaded::LANES;
 }
 
-/**
- * Loads this lane's part of a round from a pool; `token` is the round's first one of its subwarp.
- */
+/** Loads this lane's part of a round from a pool; `token`: its subwarp's first in the round. */
 template <typename T, int D, int KV_HEADS, typename Loaded>
 FUNCTION void load_round(
     const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, const DEVICE T* pool, int token, int lane,

@@ -39,10 +39,7 @@ struct SequenceBlocks {
 #include "attention-lanes.h"
 #endif
 
-/**
- * Online softmax of one feature: maximum score, sum of exp(score - maximum), weighted sum of
- * values.
- */
+/** Online softmax: maximum score, sum of exp(score - maximum), a feature's weighted value sum. */
 struct MergedFeature {
   float highest, total, sum;
 };

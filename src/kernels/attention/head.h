@@ -2,9 +2,7 @@
 // norm weights do not depend on the head, so they are loaded separately, once for several heads.
 #include "layer.h"
 
-/**
- * RoPE sines and cosines of a token's position; a lane has those of the pairs lane, lane + 32, ...
- */
+/** RoPE sines and cosines of a position; a lane has those of the pairs lane, lane + 32, ... */
 template <int ROTARY_DIMS>
 struct HeadAngles {
   enum { COUNT = (ROTARY_DIMS / 2 + 31) / 32 };
@@ -37,9 +35,7 @@ FUNCTION HeadNorm<D> load_norm(const DEVICE float* layer, const DEVICE float* we
   return norm;
 }
 
-/**
- * Normalizes and rotates the head `from` (D) into `head`, D floats of this warp's shared memory.
- */
+/** Norm and RoPE of the head `from` (D), into `head`, D floats of this warp's shared memory. */
 template <typename T, int D, int ROTARY_DIMS>
 FUNCTION void prepare_head(
     const DEVICE T* from, IN_SHARED float* head, bool is_normed, const PRIVATE HeadNorm<D>& norm, bool is_rotated,

@@ -19,9 +19,7 @@ import { type LayerWork, PackedLayers, type TileSize } from "./paged-attention.t
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
 
-/**
- * One object per layer. `norm` is that of the latent features, with the parameters for fusing it.
- */
+/** One object per layer. `norm`: of the latent features, with the parameters for fusing it. */
 export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
   norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 };
@@ -35,17 +33,11 @@ export type LatentRows = {
   absorbed: MlxArray;
   /** The rotary features of queries. */
   placed: HeadColumns;
-  /**
-   * Rows (T, columns), with latent features (before their norm), then rotary ones, at column
-   * `first`.
-   */
+  /** Rows (T, columns): latent features (not yet normed), then rotary ones, at column `first`. */
   latents: Omit<HeadColumns, "stride">;
 };
 
-/**
- * Latent attention as the latent store uses it. Pools (blocks, 1, 32, latent + rotary) are written
- * in place.
- */
+/** Latent attention; pools (blocks, 1, 32, latent + rotary) are written in place. */
 export interface LatentAttention {
   /** CTAs among which a token's heads are divided. */
   readonly groups: number;
@@ -113,10 +105,7 @@ export function joinedRows(
   };
 }
 
-/**
- * The layer's parameters for kernels: the latents' norm takes the place of the queries' norm, which
- * MLA lacks.
- */
+/** Parameters for kernels: the latents' norm in place of the queries' norm, which MLA lacks. */
 export function layerOf({ norm, ...work }: LatentWork): LayerWork {
   return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
@@ -128,10 +117,7 @@ const MOST_WARPS = 8;
 /** More threads than for plain heads, because a head has many latent features. */
 const MERGE_THREADS = 128;
 
-/**
- * A CTA's work with tensor cores: `rowTiles` times 16 rows, each shared by `team` warps; `heads`
- * per token.
- */
+/** A CTA's work: `rowTiles` times 16 rows, each shared by `team` warps; `heads` per token. */
 type Tiling = { rowTiles: number; team: number; heads: number };
 
 /** All heads of a token in one CTA if they fit, so that its KV blocks are read once. */

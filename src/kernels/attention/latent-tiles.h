@@ -12,9 +12,7 @@
 /** A tile of tokens is one KV block. */
 constexpr int TILE_TOKENS = 32;
 
-/**
- * A warp's registers: queries, accumulators and softmax; a lane has rows lane / 4 and lane / 4 + 8.
- */
+/** A warp's queries, accumulators and softmax; a lane has rows lane / 4 and lane / 4 + 8. */
 template <typename Type, int LATENT_FEATURES, int ROTARY_FEATURES, int ROW_TILES, int WARPS_OF_TEAM>
 struct LatentRows {
   typedef Type T;
@@ -31,10 +29,7 @@ struct Rotation {
   float sine, cosine;
 };
 
-/**
- * A row's query: latent features, rotary features, and the rotation of each rotary pair. Null
- * without a row.
- */
+/** A row's query: latent features, rotary features and their rotations. Null without a row. */
 template <typename T>
 struct LatentQuery {
   const T* absorbed;
@@ -72,10 +67,7 @@ FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   return pack_pair(a * by.cosine - b * by.sine, a * by.sine + b * by.cosine, query.placed);
 }
 
-/**
- * Loads the queries of a lane's two rows, `part` of the features, and resets softmax and
- * accumulators.
- */
+/** Loads `part` of the queries of a lane's two rows, and resets softmax and accumulators. */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
     Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], int part, int lane) {
@@ -93,9 +85,7 @@ FUNCTION void begin_rows(
   }
 }
 
-/**
- * Starts copying KV block `block` to shared memory at `to`. Tokens from `count` on are zero-filled.
- */
+/** Starts copying a KV block to shared address `to`. Tokens from `count` on are zero-filled. */
 template <typename Rows>
 FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, int count, int thread_index) {
   constexpr int PACKS = Rows::D / 8, ALL = TILE_TOKENS * PACKS;

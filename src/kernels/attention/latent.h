@@ -59,10 +59,7 @@ struct LatentHeads {
   float query[HEADS][EACH], sum[HEADS][VALUES], top[HEADS], total[HEADS];
 };
 
-/**
- * Loads the queries of HEADS heads, starting at head `first`, of the `all` heads of a token at
- * `queries`.
- */
+/** Loads the queries of HEADS of a token's `all` heads, starting at head `first`. */
 template <bool ROTATED, int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void begin_latent(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const DEVICE T* queries, const DEVICE float* layer,
@@ -82,10 +79,7 @@ FUNCTION void begin_latent(
   }
 }
 
-/**
- * Attends to the `count` tokens of a tile (online softmax). Unrolled, so that the state stays in
- * registers.
- */
+/** Attends to the `count` tokens of a tile. Unrolled, so that the state stays in registers. */
 template <int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void attend_tile(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const IN_SHARED T* tile, int count, int lane) {
@@ -159,10 +153,7 @@ FUNCTION void attend_latents(
   }
 }
 
-/**
- * Writes the heads' attention output, or partial results with SPLITS, as store_attention does with
- * D = LATENT.
- */
+/** Writes output or, with SPLITS, partial results, as store_attention does with D = LATENT. */
 template <int SPLITS, int HEADS, int LATENT, int ROTARY, typename Out>
 FUNCTION void store_latent(
     const PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, int token, int split, int first, int all,

@@ -43,9 +43,7 @@ export type LayerWork = {
 /** Attention of prompt chunks: tiles of consecutive tokens of a sequence. */
 export type ChunkAttention = {
   readonly tile: TileSize;
-  /**
-   * queries (T, heads * D) over their sequences' KV blocks, up to their positions -> (T, heads * D)
-   */
+  /** queries (T, heads * D) over their KV blocks, up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -76,9 +74,7 @@ export interface BlockAttention {
     work: LayerWork,
     lastQueries?: boolean,
   ): MlxArray;
-  /**
-   * queries (T, heads * D) over their sequences' KV blocks, up to their positions -> (T, heads * D)
-   */
+  /** queries (T, heads * D) over their KV blocks, up to their positions -> (T, heads * D) */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -90,9 +86,7 @@ export interface BlockAttention {
   readonly clustered?: number | undefined;
   /** Undefined if there is no kernel for tiles of tokens. */
   readonly chunks?: ChunkAttention | undefined;
-  /**
-   * Copies KV blocks within a pool, pairs (C * 2) of source and destination; evaluate the result.
-   */
+  /** Copies KV blocks in a pool, pairs (C * 2) of source and destination; evaluate the result. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
@@ -116,19 +110,14 @@ export function packTables(
   return packed;
 }
 
-/**
- * Each token's position in its sequence, its KV slot, and its sequence's row of the block tables.
- */
+/** Each token's position, KV slot, and its sequence's row of the block tables. */
 export function packPlaces(
   tokens: readonly { position: number; slot: number; row: number }[],
 ): Int32Array {
   return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
 }
 
-/**
- * Maximum rows per tile, and rows per token: one per query head of a KV head, or 1 if tiles count
- * tokens.
- */
+/** Maximum rows per tile; rows per token: query heads per KV head, or 1 if tiles count tokens. */
 export type TileSize = { readonly most: number; readonly perToken: number };
 
 /**
@@ -177,16 +166,10 @@ const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 /** The maximum portable cluster size. */
 const MOST_CLUSTERED = 8;
-/**
- * With more CTAs, clusters of more than two wait for enough free SMs at once; a merge launch is
- * faster then.
- */
+/** With more CTAs, clusters above two wait for enough free SMs; a merge launch is faster then. */
 const MOST_IN_CLUSTERS = 256;
 
-/**
- * A kernel for tiles of prompt chunks, with `rows` rows per tile: one per query head of a KV head
- * and token.
- */
+/** A kernel for prompt chunks. `rows` per tile: a token has one per query head of a KV head. */
 type ChunkKernel = {
   name: string;
   body: string;
@@ -198,10 +181,7 @@ type ChunkKernel = {
   template: Readonly<Record<string, number>>;
 };
 
-/**
- * Parameters of warpgroup-chunks.c: CTAs of the grid (SMs of the GPU), keys per step, stages of the
- * ring.
- */
+/** Parameters of warpgroup-chunks.c: CTAs of the grid (the SMs), keys per step, ring stages. */
 export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
 
 /** Two consumer warpgroups and a producer. */
@@ -502,10 +482,7 @@ export class PagedAttention implements BlockAttention {
   }
 }
 
-/**
- * Each layer's parameters as kernels and CPU operations read them (layer.h): packed once, freed
- * together.
- */
+/** Layers' parameters as kernels and CPU operations read them (layer.h), packed once. */
 export class PackedLayers<Work extends object> {
   readonly #headDim: number;
   readonly #layerOf: (work: Work) => LayerWork;

@@ -16,9 +16,7 @@ __device__ __forceinline__ void barrier_expect(unsigned at, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 
-/**
- * Waits for the phase with this parity to complete: 0 for the first, third, ..., 1 for the others.
- */
+/** Waits for the phase with this parity to complete: 0 for the first, third, ..., else 1. */
 __device__ __forceinline__ void barrier_wait(unsigned at, int parity) {
   asm volatile("{\n.reg .pred done;\nagain_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again_%=;\n}"
                ::"r"(at), "r"(parity) : "memory");

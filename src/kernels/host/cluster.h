@@ -2,9 +2,7 @@
 // access each other's shared memory (DSMEM). CUDA with compute capability 9.0 only. The tests'
 // emulator (test/support/emulator) implements the same functions for a CPU.
 
-/**
- * Barrier for all threads of the cluster. Their earlier shared-memory writes are visible after it.
- */
+/** Barrier for all threads of the cluster. Earlier shared-memory writes are visible after it. */
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
@@ -13,9 +11,7 @@ __device__ __forceinline__ void cluster_barrier() {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-/**
- * Arrives at the mbarrier (bulk.h) at the same shared-memory address in CTA `index` of the cluster.
- */
+/** Arrives at the mbarrier (bulk.h) at the same shared address in CTA `index` of the cluster. */
 __device__ __forceinline__ void barrier_arrive_at(int index, unsigned at) {
   asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(at), "r"(index) : "memory");

@@ -3,7 +3,7 @@
 // functions for a CPU.
 
 #define INSTRUCTIONS_ON_PAIRS_OF(TYPE, NAME) \
-/** d (16, 8) += a (16, 16) b (16, 8), distributed over a warp. The last argument only selects the overload. */ \
+/** d (16, 8) += a (16, 16) b (16, 8), over a warp. The last argument only selects the type. */ \
 __device__ __forceinline__ void mma_m16n8k16( \
     float (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1, \
     const TYPE*) { \

@@ -53,10 +53,7 @@ __device__ __forceinline__ void tensor_copy(unsigned to, const void* map, int co
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
 }
 
-/**
- * Multicast: the same copy to address `to` of each CTA in the bit mask; each CTA's own mbarrier
- * counts it.
- */
+/** Multicast to address `to` of each CTA in the bit mask; each CTA's own mbarrier counts it. */
 __device__ __forceinline__ void tensor_copy_to(
     unsigned ctas, unsigned to, const void* map, int column, int row, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -73,10 +70,7 @@ __device__ __forceinline__ void tensor_store(const void* map, int column, int ro
                ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");
 }
 
-/**
- * Waits until at most PENDING of this thread's stores still read shared memory, so that it may be
- * overwritten.
- */
+/** Waits until at most PENDING of this thread's stores still read from shared memory. */
 template <int PENDING>
 __device__ __forceinline__ void tensor_stores_wait() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");

@@ -23,10 +23,7 @@ __device__ __forceinline__ void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/**
- * Orders register writes before the wgmmas that follow; needed before the first wgmma of a commit
- * group.
- */
+/** Orders register writes before the following wgmmas; needed once per commit group. */
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit() {
@@ -78,8 +75,7 @@ __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
 
 // FIRST to SIXTH: the numbers of the asm operands that follow the accumulators.
 #define WGMMA_OF_SUMS(COUNT, COLUMNS, TYPE, NAME, FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH) \
-/** d (64, COLUMNS) = a (64, 16) b^T (COLUMNS, 16), or d += if `adds`; both operands in shared memory. The last \
- *  argument only selects the overload. */ \
+/** d (64, COLUMNS) = a (64, 16) b^T (COLUMNS, 16), or d += if `adds`; operands in shared memory. */ \
 __device__ __forceinline__ void wgmma_m64k16( \
     float (&d)[COUNT], unsigned long long a, unsigned long long b, bool adds, const TYPE*) { \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " THIRD ", 0;\n" \
@@ -87,14 +83,14 @@ __device__ __forceinline__ void wgmma_m64k16( \
                "{" REGISTERS_##COUNT "}, " FIRST ", " SECOND ", adds, 1, 1, 0, 0; }" \
                : SUMS_##COUNT(0) : "l"(a), "l"(b), "r"(int(adds))); \
 } \
-/** d (64, COLUMNS) += a (64, 16) b^T (COLUMNS, 16), `a` in registers: 16 rows per warp, laid out as for mma_m16n8k16. */ \
+/** d (64, COLUMNS) += a (64, 16) b^T (COLUMNS, 16), `a` in registers, as in mma_m16n8k16. */ \
 __device__ __forceinline__ void wgmma_m64k16( \
     float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, const TYPE*) { \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." NAME "." NAME " " \
                "{" REGISTERS_##COUNT "}, {" FIRST ", " SECOND ", " THIRD ", " FOURTH "}, " FIFTH ", 1, 1, 1, 0;" \
                : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \
 } \
-/** d (64, COLUMNS) = a (64, 16) b (16, COLUMNS), or d += if `adds`; `a` in registers, b row-major (transposed). */ \
+/** d (64, COLUMNS) = a (64, 16) b (16, COLUMNS), or d += if `adds`; `a` in registers. */ \
 __device__ __forceinline__ void wgmma_m64k16_transposed( \
     float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, bool adds, const TYPE*) { \
   asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " SIXTH ", 0;\n" \

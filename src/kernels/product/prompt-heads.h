@@ -4,10 +4,7 @@
 #include "cuda-instructions.h"
 #include "layer.h"
 
-/**
- * Rounds two adjacent features to T, as separate operations would. The last argument only selects
- * the type.
- */
+/** Rounds two adjacent features to T, as separate operations would. `type` only selects T. */
 template <typename T>
 FUNCTION void round_pair(float* x, const T* type) {
   const unsigned pair[1] = {pack_pair(x[0], x[1], type)};
@@ -26,10 +23,7 @@ FUNCTION void find_angle(float position, float wavelength, float inverse, float&
   cosine = cos_approx(within);
 }
 
-/**
- * Applies RoPE to heads `first` and `first` + 1 of the tokens at these positions, as prepare.c
- * does.
- */
+/** Applies RoPE to heads `first` and `first` + 1 of tokens at these positions, like prepare.c. */
 template <int D, int HEADS, int KV_HEADS, int ROTARY_DIMS, typename T>
 FUNCTION void rotate_heads(
     float (&sum)[D], const float* layer, int first, const int (&positions)[2], int lane, const T* type) {

@@ -154,7 +154,7 @@
 #else
         constexpr bool is_copied = true;
 #endif
-        // A warp has two panels: it fills one while the TMA store of the other may still be in flight.
+        // A warp has two panels: it fills one while the TMA store of the other is in flight.
         if (lane == 0) is_copied ? tensor_stores_wait<1>() : tensor_stores_wait<0>();
         WARP_BARRIER;
         #pragma unroll

@@ -14,20 +14,14 @@ FUNCTION uint3 integer_pairs(const __half*) {
   return {0x64006400, 0x3c003c00, 0xe400e400};
 }
 
-/**
- * Dequantizes byte `i` of a word. As low mantissa bits of 2^23 it becomes a float faster than by a
- * conversion.
- */
+/** Dequantizes byte `i` of a word, as low mantissa bits of 2^23: faster than a conversion. */
 template <typename T>
 FUNCTION float dequantize_byte(unsigned word, int i, T scale, T bias) {
   const unsigned bits = __byte_perm(word, 0x4b000000, 0x7650 + i);
   return (__uint_as_float(bits) - 8388608.0f) * float(scale) + float(bias);
 }
 
-/**
- * Dequantizes the low nibble of each 16-bit half of `two` to a pair; `scales` and `biases` are
- * pairs.
- */
+/** Dequantizes the low nibble of each half of `two` to a pair; `scales`, `biases`: pairs. */
 template <typename T>
 FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned biases, const T* type) {
   const uint3 integers = integer_pairs(type);

@@ -6,10 +6,7 @@
 /** Floats per line, padded so that a quad's rows do not conflict in shared-memory banks. */
 FUNCTION constexpr int sums_line(int columns) { return columns + 4; }
 
-/**
- * The column of a thread's i-th group of accumulators: two columns per tile of 64, TILES tiles per
- * warpgroup.
- */
+/** Column of a thread's i-th accumulators: two per tile of 64, TILES tiles per warpgroup. */
 template <int TILES>
 FUNCTION int sums_column(int warp, int lane, int i) {
   return (warp / 4 * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;

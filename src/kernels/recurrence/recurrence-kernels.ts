@@ -45,19 +45,14 @@ const LEAST_HEADS = 4;
 export class RecurrenceKernels implements Recurrence {
   readonly #language: Language;
   readonly #kernels: KernelCache;
-  /**
-   * scan.c with a whole head per CTA; two CTAs per SM, so that one loads while the other computes.
-   */
+  /** scan.c with a whole head per CTA; two CTAs per SM: one loads while the other computes. */
   readonly #wholeHeads: KernelCache;
   /** scan-tokens.c. */
   readonly #tokens: KernelCache;
   readonly #largeGroups: number;
   readonly #constants = new Constants();
 
-  /**
-   * `largeGroups`: number of concurrent CTAs with 200 KiB of shared memory each (Hopper's SMs), 0
-   * for none.
-   */
+  /** `largeGroups`: concurrent CTAs with 200 KiB of shared memory each (Hopper's SMs), or 0. */
   constructor(language: Language, make: MakeKernel = makeKernel, largeGroups = 0) {
     this.#language = language;
     this.#largeGroups = largeGroups;

@@ -50,9 +50,7 @@ export type GivenGates = {
   betas: MlxArray;
 };
 
-/**
- * Rows (T, columns) of the input projection, from which the scan computes decays and betas itself.
- */
+/** Rows (T, columns) of the input projection; the scan computes decays and betas itself. */
 export type RawGates = { raw: MlxArray; columns: RawColumns };
 
 /**
@@ -89,10 +87,7 @@ export interface Recurrence {
   free(): void;
 }
 
-/**
- * Consecutive tokens of a sequence; source slot of its state, negative for none, and destination
- * slot.
- */
+/** Consecutive tokens of a sequence; source (negative: none) and destination slot of its state. */
 export type RowMove = { first: number; count: number; from: number; to: number };
 
 /**

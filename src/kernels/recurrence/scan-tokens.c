@@ -45,9 +45,7 @@
     item.to = move[MOVE_TO];
     return item;
   };
-  /**
-   * Starts copying an item's state and vectors to shared memory; nothing for an item past the end.
-   */
+  /** Starts copying an item's state and vectors to shared memory, unless it is past the end. */
   auto fetch = [&](Item& item, bool is_inside, int stage) {
     if (is_inside && item.from >= 0) {
       const Four* from = states + item.from * size + long(item.head) * VALUE_DIM * FOURS;

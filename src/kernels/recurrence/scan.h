@@ -8,9 +8,7 @@ struct alignas(16) Four {
 /** Indices into `numbers`. */
 enum { NORM_EPS, QUERY_SCALE, KEY_SCALE, STEP_FACTOR, LEAST_STEP, MOST_STEP, OUTPUT_EPS, BETA_FACTOR };
 
-/**
- * softplus(step) = log(1 + e^step), clamped to the limits; written so that e^step cannot overflow.
- */
+/** softplus(step) = log(1 + e^step), clamped; written so that e^step cannot overflow. */
 FUNCTION float step_size(float step, const DEVICE float* numbers) {
   const float softplus = (step > 0 ? step : 0) + LOG1P(EXP(step > 0 ? -step : step));
   const float least = numbers[LEAST_STEP], most = numbers[MOST_STEP];

@@ -18,10 +18,7 @@ export class BestKernels {
     this.#kernels = new KernelCache(language, make, { headers: tokenHeaders });
   }
 
-  /**
-   * x (R, V) -> both (R): the first index of the maximum, and the maximum in float32; NaN if any
-   * value is NaN.
-   */
+  /** x (R, V) -> first index of the maximum (R), and the maximum in float32 (R), NaN if any is. */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
     const [rows, columns] = x.shape as [number, number];
     const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;

@@ -16,10 +16,7 @@ export type Routing = {
   scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
   /** Logits are soft-capped to (-cap, cap) first. */
   softcap?: number | undefined;
-  /**
-   * "sparsemixer": relative distance from the best logit up to which logits are in the softmax of
-   * the best.
-   */
+  /** "sparsemixer": relative distance from the best logit up to which logits share its softmax. */
   nearness?: number | undefined;
   /** (experts) float32: added to scores for choosing experts, but not to their shares. */
   correction?: MlxArray | undefined;
@@ -27,9 +24,7 @@ export type Routing = {
   /** Whether the shares of a token's experts are normalized to a sum of 1, before scaling. */
   isNormalized: boolean;
   scale: number;
-  /**
-   * Shared experts, after the others: used by all tokens, with a gate of their own or the share 1.
-   */
+  /** Shared experts, used by all tokens: after the others, with their own gate or the share 1. */
   shared: { count: number; isGated: boolean };
 };
 
@@ -52,9 +47,7 @@ export type Routed = {
   shares: MlxArray;
 };
 
-/**
- * Limits of the kernel: a warp holds all scores in registers, and each chosen expert in one lane.
- */
+/** Limits of the kernel: a warp holds all scores in registers, each chosen expert in one lane. */
 const MOST_EXPERTS = 1024;
 const MOST_EACH = 32;
 const MOST_GROUPS = 32;
@@ -67,16 +60,11 @@ export function fitsRouting({ experts, each, scores, softcap, groups, shared }: 
 
 const THREADS = 256;
 
-/**
- * Maximum warps of a CTA that computes its token's scores, and maximum tokens for which that beats
- * a product.
- */
+/** Maximum warps per CTA for a token's scores, and tokens up to which that beats a product. */
 const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
-/**
- * Whether `RoutingKernels.route` can compute the scores of these tokens, and faster than a product.
- */
+/** Whether `RoutingKernels.route` can compute these tokens' scores, and faster than a product. */
 export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
   const [tokens, dims] = x.shape as [number, number];
   return tokens <= MOST_SCORED && x.dtype === matrix.dtype && (dims * bytesOf(x.dtype)) % 16 === 0;
@@ -138,10 +126,7 @@ export class RoutingKernels {
     return { chosen: chosen!, shares: shares! };
   }
 
-  /**
-   * Weighted sum of expert outputs `made` (T, K, D) by shares (T, K), plus residual (T, D) -> (T,
-   * D)
-   */
+  /** Expert outputs `made` (T, K, D) summed by shares (T, K), plus residual (T, D) -> (T, D) */
   combine(made: MlxArray, shares: MlxArray, residual: MlxArray | undefined): MlxArray {
     const [tokens, each, dims] = made.shape as [number, number, number];
     const inputs = { made, shares, residual: residual ?? made };

@@ -1,8 +1,8 @@
-// The sum that ends one part of a layer, and the norm that begins the next, in one launch on NVIDIA
-// GPUs. A sum is built as always, and what it is made of is remembered: where a norm of it is asked
-// for, one kernel makes both, and the sum becomes what that kernel makes. Nothing computes the
-// first one then. Of what is no such sum, it makes the norm alone: MLX's kernel waits until the one
-// before it has ended, and the one behind waits for it.
+// Residual add and the RMSNorm that follows it, in one launch on NVIDIA GPUs. The sum is built as
+// usual and its addends are remembered: if a norm of it is requested, one kernel computes both, and
+// the sum's array is replaced by that kernel's output, so that the original add is never evaluated.
+// Without remembered addends only the norm is computed: MLX's kernel does not support programmatic
+// dependent launch, so it would wait for its predecessor, and its successor for it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -10,22 +10,22 @@ import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./sum-norm.c" with { type: "text" };
 
-/** made (T, D), or with shares (T, K) of a token's experts (T, K, D); residual (T, D) */
+/** made (T, D), or with shares (T, K) the expert outputs (T, K, D); residual (T, D) */
 export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
 
-/** Of a group, and of the features that a thread keeps. */
+/** Maximum threads per CTA, and features per thread. */
 const MOST_THREADS = 1024;
 const MOST_FEATURES = 16;
 
-/** Features that a thread moves at once. */
+/** Features per load or store. */
 const wideOf = (dims: number) => [8, 4, 2].find((wide) => dims % wide === 0)!;
 
 export class SumNorms {
   readonly #kernels: KernelCache;
-  /** Of norms without a sum. */
+  /** Norms without an add. */
   readonly #alone: KernelCache;
   readonly #constants = new Constants();
-  /** What sums are made of, as long as they are there. */
+  /** The addends of sums that are alive. */
   readonly #addends = new WeakMap<MlxArray, Addends>();
 
   constructor(make: MakeKernel = makeKernel) {
@@ -38,7 +38,7 @@ export class SumNorms {
     return sum;
   }
 
-  /** Of x (T, D), a remembered sum or not; undefined where there is no kernel for it. */
+  /** The norm of x (T, D), a remembered sum or not; undefined if unsupported. */
   norm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray | undefined {
     if (!weight || !fits(x, weight)) return undefined;
     const addends = this.#addends.get(x);
@@ -78,7 +78,7 @@ export class SumNorms {
   }
 }
 
-/** Of the norm of x. */
+/** The launch that computes the norm of x. */
 function launchOf(x: MlxArray) {
   const [rows, dims] = x.shape as [number, number];
   const { dtype } = x;
@@ -99,9 +99,7 @@ function fits(x: MlxArray, weight: MlxArray): boolean {
   return weight.size === dims && dims % 2 === 0 && dims <= MOST_FEATURES * MOST_THREADS;
 }
 
-/**
- * They may be gone by now, with the scope that they were made in; and they are of the sum's type.
- */
+/** Addends may have been freed with their scope; and all must have the sum's type. */
 function areThere({ made, shares, residual }: Addends, { dtype }: MlxArray): boolean {
   const all = shares ? [made, shares, residual] : [made, residual];
   if (all.some(({ handle }) => handle === null)) return false;
