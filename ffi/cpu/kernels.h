@@ -27,7 +27,7 @@ struct Layer {
   int rotary_dims;
   const float* sinks; // (heads), null for none
   int window; // 0 for none
-  bool chunked; // the window begins at a multiple of its size
+  bool chunked; // attention within chunks of `window` tokens (Llama 4)
   bool shares_kv; // an earlier layer wrote keys and values: rows have only queries
 };
 

@@ -19,7 +19,7 @@ namespace {
 /** Free memory by size: no task that is still to be recorded needs its contents. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
-/** The free memory of this thread's sequences; other threads' sequences run concurrently. */
+/** Free memory of this thread's sequences. Threads run concurrently, so each has its own. */
 std::shared_ptr<FreeMemory> shared_memory() {
   static thread_local std::weak_ptr<FreeMemory> only;
   auto memory = only.lock();

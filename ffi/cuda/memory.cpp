@@ -17,7 +17,7 @@ constexpr size_t CHUNK = 1 << 20;
 
 /** MLX's threads free arrays too. */
 std::mutex mutex;
-/** Free pinned memory by size, a power of two. */
+/** Idle pinned memory by size (powers of two). */
 std::map<size_t, std::vector<void*>> idle;
 
 void use_device() {

@@ -74,7 +74,7 @@ FUNCTION void attend_blocks(
     top[q] = -1e30f;
     total[q] = 0;
     for (int i = 0; i < EACH; i++) {
-      // Rounded to T, as between separate operations.
+      // Rounded to T, as unfused operations would.
       query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * scale;
       sum[q][i] = 0;
     }

@@ -74,7 +74,7 @@
     // A constant trip count keeps the compiler from unrolling further.
     for (int first = 0; first < D; first += 32) {
       const int d = first + lane;
-      // Rounded to T, as between separate operations.
+      // Rounded to T, as unfused operations would.
       if (D % 32 == 0 || d < D) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
     }
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);

@@ -49,7 +49,7 @@ FUNCTION void prepare_head(
   if (is_normed) {
     for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
     const float scale = RSQRT(squares / D + norm.epsilon);
-    // Rounded to T, as separate operations would.
+    // Rounded to T, as unfused operations would.
     for (int i = 0; i < COUNT; i++) x[i] = float(T(x[i] * scale * norm.weights[i]));
   }
   for (int i = 0; i < COUNT; i++)

@@ -26,7 +26,7 @@ FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, i
   const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
   const float a = float(from[LATENT + 2 * pair]) * magnitude;
   const float b = float(from[LATENT + 2 * pair + 1]) * magnitude;
-  // Rounded to T, as between separate operations.
+  // Rounded to T, as unfused operations would.
   return float(T((d - LATENT) % 2 == 0 ? a * cosine - b * sine : a * sine + b * cosine));
 }
 

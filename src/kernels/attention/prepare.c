@@ -56,7 +56,7 @@
         const DEVICE float* norm = NORM_OF(index);
         for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
         const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
-        // Rounded to T, as separate operations would.
+        // Rounded to T, as unfused operations would.
         for (int h = 0; h < 2; h++) {
           const Factors factors = *reinterpret_cast<const DEVICE Factors*>(norm + h * (D / 2) + lane * EACH);
           for (int e = 0; e < EACH; e++) head[h][e] = float(T(head[h][e] * scale * factors.x[e]));

@@ -124,7 +124,7 @@
       const float decay = BY_FEATURE ? 1.0f : head_decays[t];
       const float added = (ERASES ? own : own - found * decay) * head_betas[t];
       float sum = 0;
-      // All lanes have read this row's value before it is overwritten. It also makes the compiler
+      // Lets all lanes read this row's value before it is overwritten, and makes the compiler
       // reload the keys, which do not fit in registers.
       WARP_BARRIER;
       for (int i = 0; i < OWN; i++) {
