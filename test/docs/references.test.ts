@@ -24,6 +24,7 @@ const otherFlags = {
   "npm run bench:engine": ["--no-peer", "--tokens"],
   "npm run bench:console": ["--tiny", "--seconds", "--browser"],
   "npm run build": ["--target"],
+  "npm run comments": ["--count", "--seed"],
   "npm run order": ["--seeds", "--first", "--model", "--feature"],
   "npm run soak": ["--minutes"],
   "scripts/bench/gpu.ts": ["--peers", "--new", "--python", "--prefill-gap", "--scaling", "--http"],
