@@ -2,6 +2,7 @@
 // where the step does not look across: as a whole, some steps would take many times the text's memory.
 import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { withOrderedMarks } from "./combining-marks.ts";
+import { OLDER_CHARACTERS } from "./newer-characters.ts";
 import type { NormalizerJson } from "./tokenizer-json.ts";
 
 /** Yields every few milliseconds; returns the normalized text. `first`: it starts the input. */
@@ -64,7 +65,10 @@ function normalizerStep(config: NormalizerJson, partChars: number): Normalizer {
   const library = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
   const isLocal = LOCAL_STEPS.has(config.type);
   const cut = isLocal ? betweenPlain : replacesOneCharacter(config) ? anywhere : nowhere;
-  const normalize = (text: string) => library.normalize(isLocal ? withOrderedMarks(text) : text);
+  const normalize = (text: string) =>
+    isLocal
+      ? text.replace(OLDER_CHARACTERS, (older) => library.normalize(withOrderedMarks(older)))
+      : library.normalize(text);
   return function* (text) {
     if (text.length <= partChars) return normalize(text);
     const parts: string[] = [];
