@@ -140,12 +140,12 @@ function expertsBeside(
 ): (attended: MlxArray, dense: MlxArray) => MlxArray {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const { num_experts: experts, ...sparse } = parseConfig(ExpertsConfig, config);
-  arrangeExperts(weights, name, experts);
   const makeNorm = (part: string) => rmsNorm(weights, `${name}.${part}`, dims, eps);
   const scale = weights.tensor(`${name}.router.scale`, [dims]);
   const routerWeight = weights.computed(() => multiply(scale, dims ** -0.5));
   const expertScale = weights.tensor(`${name}.router.per_expert_scale`, [experts], "float32");
   const sizes = { experts, dims, hidden: sparse.moe_intermediate_size };
+  arrangeExperts(weights, name, sizes);
   const route = router(weights, `${name}.router.proj`, sizes, { each: sparse.top_k_experts });
   const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes, "geglu");
   const denseNorm = makeNorm("post_feedforward_layernorm_1");

@@ -4,7 +4,7 @@ import { count, positive } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { clippedSwiglu } from "../layers/activations.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";
-import { arrangeExpertBlocks } from "../layers/expert-layouts.ts";
+import { arrangeInterleaved } from "../layers/expert-layouts.ts";
 
 export const gptOss = family({
   config: { ...expertKeys, n_routed_experts: count, swiglu_limit: positive.default(7) },
@@ -21,7 +21,7 @@ export const gptOss = family({
   design: (config, weights) => ({
     slides: (layer) => layer % 2 === 0,
     attention: (name, { heads }) => ({ sinks: weights.tensor(`${name}.sinks`, [heads]) }),
-    arrangeMlp: (name) => arrangeExpertBlocks(weights, `${name}.experts`),
+    arrangeMlp: (name) => arrangeInterleaved(weights, `${name}.experts`),
     gating: clippedSwiglu(config.swiglu_limit),
     experts: expertsOf(config, { hidden: config.intermediate_size }),
   }),

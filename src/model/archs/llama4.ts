@@ -49,7 +49,6 @@ const text = family({
         hidden: width,
         scores: "sigmoid",
         isNormalized: false,
-        areTransposed: true,
         scalesInputs: true,
         isSparse: (layer) => weights.has(`model.layers.${layer}.feed_forward.gate.weight`),
         shared: { name: "shared_expert", width },

@@ -22,8 +22,6 @@ export type ExpertDesign = Routing & {
   /** Without a gate: down(activation(up(x))) */
   activation?: Activation | undefined;
   latent?: LatentExperts | undefined;
-  /** In the authors' files. */
-  areTransposed?: boolean | undefined;
   /** So many more that give back what they get. */
   identities?: number | undefined;
   /** Shares are of what experts take, and not of what they make: where a token has one. */

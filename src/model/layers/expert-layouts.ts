@@ -19,8 +19,7 @@ const partNames = {
 export function arrangeExperts(
   weights: Weights,
   name: string,
-  experts: number,
-  areTransposed = false,
+  { experts, dims }: ExpertSizes,
 ): void {
   stackExperts(weights, name, experts);
   const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
@@ -29,11 +28,14 @@ export function arrangeExperts(
     if (!weights.has(`${source}.${part}.weight`)) continue;
     weights.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
   }
-  if (areTransposed) transposeExperts(weights, source, target);
-  else if (weights.has(`${source}.gate_up_proj`)) {
+  const both = weights.shapeOf(`${source}.gate_up_proj`);
+  if (!both || weights.has(`${target}.gate_proj.weight`)) return;
+  // (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed: at most one of the two is square.
+  const down = weights.shapeOf(`${source}.down_proj`);
+  if (both[2] === dims && down?.[1] === dims) {
     splitExperts(weights, `${source}.gate_up_proj`, target);
     weights.rename({ [`${source}.down_proj`]: `${target}.down_proj.weight` });
-  }
+  } else transposeExperts(weights, source, target);
 }
 
 /** Most authors' files have a matrix an expert, in `name`.experts. */
@@ -101,22 +103,41 @@ export function splitExpertRows(
   }
 }
 
-/** In OpenAI's own files the rows of gate and up alternate, and mxfp4 is stored in blocks of bytes. */
-export function arrangeExpertBlocks(weights: Weights, name: string): void {
-  if (!weights.has(`${name}.gate_up_proj_blocks`)) return;
-  const halves = ["gate", "up"] as const;
-  for (const [half, part] of halves.entries()) {
-    const take = (source: string, kind: string, words = false) =>
-      weights.arrange([`${name}.gate_up_proj_${source}`], ([stored]) => {
-        const rows = everySecond(`${name}.${part}_proj.${kind}`, stored!, 1, half as 0 | 1);
-        return words ? asWords(rows.name, rows) : rows;
+/**
+ * In OpenAI's own files gates and ups alternate, and mxfp4 is stored in blocks of bytes. Unquantized experts are
+ * transposed, (experts, dims, 2 hidden).
+ */
+export function arrangeInterleaved(weights: Weights, name: string): void {
+  const [both, down] = [`${name}.gate_up_proj`, `${name}.down_proj`];
+  // MLX's files have gates and ups apart.
+  if (!weights.has(`${both}_bias`)) return;
+  const isPlain = weights.has(both);
+  for (const [half, part] of (["gate_proj", "up_proj"] as const).entries()) {
+    const first = half as 0 | 1;
+    const target = `${name}.${part}`;
+    const take = (source: string, kind: string) =>
+      weights.arrange([`${both}_${source}`], ([stored]) => {
+        const rows = everySecond(`${target}.${kind}`, stored!, 1, first);
+        return source === "blocks" ? asWords(rows.name, rows) : rows;
       });
-    take("blocks", "weight", true);
-    take("scales", "scales");
     take("bias", "bias");
+    if (isPlain) {
+      weights.arrange([both], ([stored]) => {
+        const count = stored!.shape[2]! / 2;
+        return transposed(`${target}.weight`, stored!, { first, count, step: 2 });
+      });
+    } else {
+      take("blocks", "weight");
+      take("scales", "scales");
+    }
   }
-  const down = `${name}.down_proj`;
-  weights.arrange([`${down}_blocks`], ([stored]) => asWords(`${down}.weight`, stored!));
-  weights.arrange([`${down}_scales`], ([stored]) => ({ ...stored!, name: `${down}.scales` }));
-  weights.arrange([`${down}_bias`], ([stored]) => ({ ...stored!, name: `${down}.bias` }));
+  weights.rename({ [`${down}_bias`]: `${down}.bias` });
+  if (isPlain) {
+    weights.arrange([down], ([stored]) =>
+      transposed(`${down}.weight`, stored!, { first: 0, count: stored!.shape[2]! }),
+    );
+  } else {
+    weights.arrange([`${down}_blocks`], ([stored]) => asWords(`${down}.weight`, stored!));
+    weights.rename({ [`${down}_scales`]: `${down}.scales` });
+  }
 }

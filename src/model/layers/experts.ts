@@ -70,7 +70,7 @@ export function routedMlp(
   const own = design.shared ?? { name: "", width: 0 };
   const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
   const sizes = { experts, dims: latent?.size ?? dims, hidden };
-  arrangeExperts(weights, name, experts, design.areTransposed);
+  arrangeExperts(weights, name, sizes);
   const isPlain = !latent && !activation && !identities && !scalesInputs;
   const isAlike = isPlain && shared.gating === gating;
   const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;

@@ -188,19 +188,27 @@ export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): R
   return runs;
 }
 
-/** Some columns of matrices (count, rows, columns) as rows: (count, columns that are picked, rows). */
-export function transposed(name: string, stored: StoredTensor, picked: RowRun): StoredTensor {
+/**
+ * Some columns of matrices (count, rows, columns), one in `step`, as rows: (count, columns that are picked, rows).
+ */
+export function transposed(
+  name: string,
+  stored: StoredTensor,
+  { step = 1, ...picked }: RowRun & { step?: number },
+): StoredTensor {
   const [matrices, rows, columns] = stored.shape as [number, number, number];
   const unit = stored.bytes / (matrices * rows * columns);
   const lineBytes = rows * unit;
   /** Columns from `column` on, one after the other. */
   const lines = (matrix: number, column: number, count: number) => {
     const made = new Uint8Array(count * lineBytes);
-    const piece = new Uint8Array(count * unit);
+    const piece = new Uint8Array(((count - 1) * step + 1) * unit);
+    const first = picked.first + column * step;
     for (let row = 0; row < rows; row++) {
-      stored.read(((matrix * rows + row) * columns + picked.first + column) * unit, piece);
-      for (let i = 0; i < piece.length; i++) {
-        made[Math.floor(i / unit) * lineBytes + row * unit + (i % unit)] = piece[i]!;
+      stored.read(((matrix * rows + row) * columns + first) * unit, piece);
+      for (let i = 0; i < count * unit; i++) {
+        const [line, within] = [Math.floor(i / unit), i % unit];
+        made[line * lineBytes + row * unit + within] = piece[line * step * unit + within]!;
       }
     }
     return made;

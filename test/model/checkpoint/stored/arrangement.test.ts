@@ -37,6 +37,12 @@ describe.each([2, 4, 10, 22, 1000])("read %i bytes at a time", (piece) => {
     expect(numbersOf(made, piece)).toEqual([1, 5, 9, 2, 6, 10, 13, 17, 21, 14, 18, 22]);
   });
 
+  test("one column in two becomes a row", () => {
+    const made = transposed("made", counted(2, 3, 4), { first: 1, count: 2, step: 2 });
+    expect([made.shape, made.bytes]).toEqual([[2, 2, 3], 24]);
+    expect(numbersOf(made, piece)).toEqual([1, 5, 9, 3, 7, 11, 13, 17, 21, 15, 19, 23]);
+  });
+
   test("columns are cut out of every row, of each matrix", () => {
     const made = columnsOf(counted(2, 2, 4), { runs: [{ first: 1, count: 2 }], of: 4 });
     expect([made.shape, made.bytes]).toEqual([[2, 2, 2], 16]);
