@@ -26,6 +26,8 @@ export const RopeScaling = z.looseObject({
   beta_slow: z.number().optional(),
   /** Whether yarn's ramp begins and ends at whole features. */
   truncate: z.boolean().optional(),
+  /** What rotated features are multiplied by, in place of what follows from the factor. */
+  attention_factor: z.number().positive().nullish(),
   mscale: z.number().optional(),
   mscale_all_dim: z.number().optional(),
   short_factor: z.array(z.number()).optional(),

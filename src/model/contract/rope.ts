@@ -149,7 +149,7 @@ function llama3(options: RopeOptions): Float32Array {
   const scaling = options.scaling!;
   const factor = factorOf(scaling);
   const { low_freq_factor: low = 1, high_freq_factor: high = 4 } = scaling;
-  const context = scaling.original_max_position_embeddings ?? 8192;
+  const context = scaling.original_max_position_embeddings ?? options.maxPositions ?? 8192;
   return Float32Array.from(wavelengths(options), (freq) => {
     const wave = 2 * Math.PI * freq;
     if (wave > context / low) return freq * factor;
@@ -161,10 +161,10 @@ function llama3(options: RopeOptions): Float32Array {
 
 /** Like llama3, but the blend is a ramp over the features instead of over the wavelengths. */
 function yarn(options: RopeOptions): Float32Array {
-  const { dims, base } = options;
+  const { dims, base, maxPositions } = options;
   const scaling = options.scaling!;
   const factor = factorOf(scaling);
-  const context = scaling.original_max_position_embeddings ?? 4096;
+  const context = scaling.original_max_position_embeddings ?? maxPositions ?? 4096;
   const { beta_fast: fast = 32, beta_slow: slow = 1, truncate = true } = scaling;
   const feature = (rotations: number) =>
     (dims * Math.log(context / (rotations * 2 * Math.PI))) / (2 * Math.log(base));
@@ -178,8 +178,10 @@ function yarn(options: RopeOptions): Float32Array {
 }
 
 function yarnMagnitude(scaling: RopeScaling): number {
-  const { mscale = 1, mscale_all_dim: all = 0 } = scaling;
-  return yarnGain(scaling, mscale) / yarnGain(scaling, all);
+  const { attention_factor, mscale, mscale_all_dim: all } = scaling;
+  if (attention_factor != null) return attention_factor;
+  // The authors' code ignores either of them alone.
+  return mscale && all ? yarnGain(scaling, mscale) / yarnGain(scaling, all) : yarnGain(scaling, 1);
 }
 
 function yarnGain(scaling: RopeScaling, weight: number): number {

@@ -202,7 +202,7 @@ function yarnGains({ architecture, optional }: Values) {
   if (architecture === "gpt-oss") return { truncate: false };
   const gain = optional("rope.scaling.yarn_log_multiplier");
   if (gain === undefined) return {};
-  if (architecture === "mistral3") return { mscale_all_dim: gain };
+  if (architecture === "mistral3") return { mscale: 1, mscale_all_dim: gain };
   const isTenth = ["deepseek2", "mistral4"].includes(architecture);
   return isTenth ? { mscale: 10 * gain, mscale_all_dim: 10 * gain } : {};
 }

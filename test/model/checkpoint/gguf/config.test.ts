@@ -214,6 +214,8 @@ describe("ggufConfig scales rotary positions", () => {
       mscale: 1,
       mscale_all_dim: 1,
     });
+    const whole = { ...values, "rope.scaling.yarn_log_multiplier": 1 };
+    expect(config("mistral3", whole).rope_scaling).toMatchObject({ mscale: 1, mscale_all_dim: 1 });
   });
 
   test("by a factor a frequency, as llama3 has become, without touching magnitudes", () => {
