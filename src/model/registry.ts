@@ -28,7 +28,7 @@ import { gemma2 } from "./archs/gemma2.ts";
 import { gemma3 } from "./archs/gemma3.ts";
 import { gemma3Text } from "./archs/gemma3-text.ts";
 import { gemma3n } from "./archs/gemma3n.ts";
-import { gemma4 } from "./archs/gemma4.ts";
+import { gemma4, gemma4Unified } from "./archs/gemma4.ts";
 import { gemma4Text } from "./archs/gemma4-text.ts";
 import { glm } from "./archs/glm.ts";
 import { glm4 } from "./archs/glm4.ts";
@@ -43,7 +43,7 @@ import { granite } from "./archs/granite.ts";
 import { graniteMoe } from "./archs/granitemoe.ts";
 import { graniteMoeHybrid } from "./archs/granitemoehybrid.ts";
 import { helium } from "./archs/helium.ts";
-import { hunyuan } from "./archs/hunyuan.ts";
+import { hunyuan, hunyuanV1Moe } from "./archs/hunyuan.ts";
 import { hunyuanV1Dense } from "./archs/hunyuan-v1-dense.ts";
 import { internlm2 } from "./archs/internlm2.ts";
 import { iquestLoopCoder } from "./archs/iquestloopcoder.ts";
@@ -145,7 +145,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["gemma3n", gemma3n],
   ["gemma4", gemma4],
   ["gemma4_text", gemma4Text],
-  ["gemma4_unified", gemma4],
+  ["gemma4_unified", gemma4Unified],
   ["glm", glm],
   ["glm4", glm4],
   ["glm4_moe", glm4Moe],
@@ -162,7 +162,7 @@ export const architectures: ReadonlyMap<string, Architecture> = new Map([
   ["hf_olmo", olmo],
   ["hunyuan", hunyuan],
   ["hunyuan_v1_dense", hunyuanV1Dense],
-  ["hunyuan_v1_moe", hunyuan],
+  ["hunyuan_v1_moe", hunyuanV1Moe],
   ["internlm2", internlm2],
   ["internlm3", llama],
   ["iquestcoder", llama],

@@ -97,7 +97,7 @@ describe("a configuration that is wrong is refused by the key that is", () => {
       { text_config: { model_type: "mamba" } },
       'config.json: text_config.model_type: there is no "mamba"',
     ],
-    ["ministral3", { rope_parameters: {} }, "config.json: rope_parameters."],
+    ["ministral3", { rope_parameters: { rope_theta: 1 } }, "config.json: rope_parameters."],
     ["openelm", { num_kv_heads: [1, 2] }, "config.json: num_kv_heads: expected 3 numbers"],
     ["openelm", { num_kv_heads: [3, 2, 3] }, "config.json: layer 0: 4 heads do not fit 3 KV heads"],
     ["nemotron-nas", { block_configs: [] }, "config.json: block_configs: expected 4 of them"],

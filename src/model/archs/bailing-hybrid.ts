@@ -31,7 +31,10 @@ const ring = family({
   },
 });
 
-const V3 = z.looseObject({ architectures: z.tuple([z.literal("BailingMoeV3ForCausalLM")]) });
+/** The authors' name and transformers' own. */
+const V3 = z.looseObject({
+  architectures: z.tuple([z.enum(["BailingMoeV3ForCausalLM", "BailingHybridForCausalLM"])]),
+});
 
 export const bailingHybrid: Architecture = (config, weights) =>
   V3.safeParse(config).success ? bailingMoeV3(config, weights) : ring(config, weights);

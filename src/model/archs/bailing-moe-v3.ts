@@ -14,6 +14,8 @@ export const bailingMoeV3 = family({
     ...groupKeys,
     rope_interleave: z.literal(true).default(true),
     head_dim: count,
+    /** Of delta nets, if given: transformers saves the rotary size as head_dim. */
+    linear_head_dim: count.nullish(),
     short_conv_kernel_size: count.default(4),
     /** Of the logarithm of a decay. */
     kda_lower_bound: real.negative().default(-5),
@@ -25,7 +27,12 @@ export const bailingMoeV3 = family({
   defaults: { routed_scaling_factor: 2.5, n_group: 8, topk_group: 4, n_shared_experts: 1 },
   design: (config, weights) => {
     const { hidden_size: dims, num_attention_heads: heads, rms_norm_eps: eps } = config;
-    const sizes = { dims, heads, headDim: config.head_dim, taps: config.short_conv_kernel_size };
+    const sizes = {
+      dims,
+      heads,
+      headDim: config.linear_head_dim ?? config.head_dim,
+      taps: config.short_conv_kernel_size,
+    };
     const parts = { eps, least: config.kda_lower_bound };
     const outputGate = { name: "g_proj", isPerHead: true };
     const latent = latentLayers(config, weights, { eps, outputGate });

@@ -2,14 +2,14 @@
 import { z } from "zod";
 import { count, flag, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
-import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { correctedScores, expertKeys, expertsOf, mlpTypes } from "../layers/expert-design.ts";
 
 export const exaoneMoe = family({
   config: {
     ...expertKeys,
     n_routed_experts: count,
     layer_types: layerTypes("full_attention", "sliding_attention"),
-    is_moe_layer: z.array(flag),
+    is_moe_layer: z.array(flag).nullish(),
   },
   defaults: { rope_theta: 1_000_000, routed_scaling_factor: 2.5 },
   keys: { n_routed_experts: "num_experts", n_shared_experts: "num_shared_experts" },
@@ -18,9 +18,9 @@ export const exaoneMoe = family({
     headNorms: ["q_norm", "k_norm"],
     rope: (whole, window) =>
       window !== undefined || !layer_types.includes("sliding_attention") ? whole() : undefined,
-    experts: expertsOf(config, {
-      ...correctedScores,
-      isSparse: (layer) => is_moe_layer[layer] === true,
-    }),
+    experts: expertsOf(
+      { ...config, mlp_layer_types: config.mlp_layer_types ?? mlpTypes(is_moe_layer) },
+      correctedScores,
+    ),
   }),
 });

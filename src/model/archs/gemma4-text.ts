@@ -6,7 +6,6 @@ import type { Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, take } from "../../mlx/ops.ts";
 import {
-  BaseConfig,
   count,
   flag,
   headsOf,
@@ -14,7 +13,9 @@ import {
   kvOwnersOf,
   parseConfig,
   positive,
+  RopeScaling,
   windowOf,
+  word,
 } from "../checkpoint/config.ts";
 import { type LayerParts, normsAround } from "../design/design.ts";
 import { type ConfigOf, family } from "../design/family.ts";
@@ -43,17 +44,17 @@ const keys = {
   sliding_window: integer.default(512),
   /** One layer of so many sees everything. */
   sliding_window_pattern: count.default(5),
-  rope_parameters: BaseConfig.shape.rope_parameters.default({
-    full_attention: {
-      rope_type: "proportional",
-      rope_theta: 1_000_000,
-      partial_rotary_factor: 0.25,
-    },
-    sliding_attention: { rope_type: "default", rope_theta: 10_000 },
-  }),
+  rope_scaling: RopeScaling.default({ rope_type: "proportional", partial_rotary_factor: 0.25 }),
   final_logit_softcapping: positive.nullish().default(30),
   tie_word_embeddings: flag.default(true),
   enable_moe_block: flag.default(false),
+  /** By layer, the sizes that differ from those above: transformers saves these in place of the global ones. */
+  per_layer_config: z
+    .record(
+      word,
+      z.looseObject({ head_dim: count.optional(), num_key_value_heads: count.optional() }),
+    )
+    .nullish(),
 };
 type Config = ConfigOf<typeof keys>;
 
@@ -79,6 +80,8 @@ export const gemma4Text = family({
       norms: normsAround,
       slides,
       heads: (layer) => {
+        const differing = config.per_layer_config;
+        if (differing) return headsOf({ ...config, ...differing[layer] });
         const isFull = isGlobal(layer);
         const ownHeads = isFull && attention_k_eq_v && num_global_key_value_heads;
         return headsOf({

@@ -17,7 +17,7 @@ export const graniteMoeHybrid = family({
     n_groups: size,
     ssm_state_size: size,
     conv_kernel: size,
-    layer_types: layerTypes("mamba", "attention"),
+    layer_types: layerTypes("linear_attention", "full_attention"),
     shared_intermediate_size: integer.nullish(),
     position_embedding_type: word.nullish(),
   },
@@ -28,7 +28,7 @@ export const graniteMoeHybrid = family({
     ".shared_mlp.output_linear.": ".shared_mlp.down_proj.",
   },
   design: ({ layer_types, ...config }, weights) => {
-    const isMamba = (layer: number) => layer_types[layer] === "mamba";
+    const isMamba = (layer: number) => layer_types[layer] === "linear_attention";
     const width = config.shared_intermediate_size ?? config.intermediate_size;
     // The authors' files have the one MLP as if it stood beside experts.
     if (!config.n_routed_experts) weights.renameParts({ ".mlp.shared_mlp.": ".mlp." });

@@ -48,3 +48,9 @@ export const hunyuan = family({
     };
   },
 });
+
+/** transformers leaves both out of the configurations that it saves: all of its models have them. */
+export const hunyuanV1Moe = family({
+  like: hunyuan,
+  defaults: { use_qk_norm: true, use_mixed_mlp_moe: true },
+});

@@ -1,6 +1,5 @@
 // Jamba: Mamba in most layers, attention without positions in the others, and experts in some.
-import { z } from "zod";
-import { count, integer } from "../checkpoint/config.ts";
+import { count, integer, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { rmsNorm } from "../layers/layers.ts";
@@ -14,7 +13,7 @@ export const jamba = family({
     expert_layer_offset: integer.default(1),
     expert_layer_period: count.default(2),
     /** Instead of offset and period. */
-    layers_block_type: z.array(z.enum(["mamba", "attention"])).nullish(),
+    layers_block_type: layerTypes("linear_attention", "full_attention").nullish(),
     mamba_expand: count.default(2),
     conv_kernel: count.default(4),
     state_size: count.default(16),
@@ -33,7 +32,7 @@ export const jamba = family({
     const sizes = mambaSizes(config, config.mamba_expand * config.hidden_size);
     const attends = (layer: number) =>
       types
-        ? types[layer] === "attention"
+        ? types[layer] === "full_attention"
         : layer % config.attn_layer_period === config.attn_layer_offset;
     return {
       attentionName: (layer) => (attends(layer) ? "self_attn" : "mamba"),

@@ -10,7 +10,6 @@ export const laguna = family({
     ...expertKeys,
     gating: flag.default(true),
     num_attention_heads_per_layer: z.array(count).nullish(),
-    mlp_layer_types: z.array(z.enum(["dense", "sparse"])).nullish(),
     shared_expert_intermediate_size: count.default(512),
     moe_router_logit_softcapping: real.default(0),
     moe_router_score_func: z.enum(["sigmoid", "sqrtsoftplus"]).default("sigmoid"),
@@ -22,10 +21,11 @@ export const laguna = family({
     num_experts_per_tok: 8,
     moe_intermediate_size: 512,
     routed_scaling_factor: 1,
+    first_k_dense_replace: 1,
   },
   keys: { n_routed_experts: "num_experts", routed_scaling_factor: "moe_routed_scaling_factor" },
   names: { ".mlp.experts.e_score_correction_bias": ".mlp.gate.e_score_correction_bias" },
-  design: ({ num_attention_heads_per_layer: listed, mlp_layer_types: types, ...config }) => ({
+  design: ({ num_attention_heads_per_layer: listed, ...config }) => ({
     headNorms: ["q_norm", "k_norm"],
     heads: (layer) =>
       headsOf({ ...config, num_attention_heads: listed?.[layer] ?? config.num_attention_heads }),
@@ -37,7 +37,6 @@ export const laguna = family({
       softcap: config.moe_router_logit_softcapping || undefined,
       correction: "gate.e_score_correction_bias",
       isNormalized: true,
-      isSparse: (layer) => (types?.[layer] ?? (layer === 0 ? "dense" : "sparse")) === "sparse",
       shared: { name: "shared_expert", width: config.shared_expert_intermediate_size },
     }),
   }),

@@ -18,8 +18,8 @@ export const longcatFlash = family({
     zero_expert_num: integer.default(0),
     zero_expert_type: z.literal("identity").default("identity"),
     /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
-    mla_scale_q_lora: flag.default(false),
-    mla_scale_kv_lora: flag.default(false),
+    mla_scale_q_lora: flag.default(true),
+    mla_scale_kv_lora: flag.default(true),
   },
   defaults: { norm_topk_prob: false },
   keys: {
@@ -39,7 +39,11 @@ export const longcatFlash = family({
       correction: "gate.e_score_correction_bias",
       identities: config.zero_expert_num,
     });
+    const { n_routed_experts: first, zero_expert_num: identities } = config;
+    const surplus = Array.from({ length: identities }, (_, i) => first + i).join("|");
     return {
+      // transformers saves weights of identity experts too, which nothing uses.
+      ignored: [new RegExp(`\\.mlp\\.experts\\.(${surplus})\\.`)],
       layer: (name, layer, states) => {
         const halves = [0, 1].map((half) => ({
           attend: attention(`${name}.self_attn.${half}`, layer, states),

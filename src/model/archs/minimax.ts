@@ -7,7 +7,7 @@ import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";
 export const minimax = family({
   config: {
     ...requiredExpertKeys,
-    rotary_dim: count,
+    rotary_dim: count.nullish(),
     use_qk_norm: flag.default(true),
     scoring_func: z.enum(["sigmoid", "softmax"]).default("sigmoid"),
   },

@@ -5,15 +5,14 @@ import { withTemperature } from "../layers/head-changes.ts";
 
 export const ministral3 = family({
   config: {
-    rope_parameters: RopeScaling.extend({
-      rope_theta: positive,
+    rope_theta: positive,
+    rope_scaling: RopeScaling.extend({
       llama_4_scaling_beta: real,
       original_max_position_embeddings: count,
     }),
   },
-  design: ({ rope_parameters }) => {
-    const { llama_4_scaling_beta: scale, original_max_position_embeddings: every } =
-      rope_parameters;
+  design: ({ rope_scaling }) => {
+    const { llama_4_scaling_beta: scale, original_max_position_embeddings: every } = rope_scaling;
     return {
       slides: () => true,
       around: (attend, { sizes }) =>

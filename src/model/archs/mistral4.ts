@@ -11,15 +11,15 @@ export const mistral4 = family({
   like: deepseekV2,
   config: {
     rope_interleave: z.literal(true).nullish(),
-    rope_parameters: RopeScaling.extend({
-      rope_theta: positive.default(100_000),
+    rope_theta: positive.default(100_000),
+    rope_scaling: RopeScaling.extend({
       llama_4_scaling_beta: real,
       original_max_position_embeddings: count,
     }),
   },
   design: (config, weights) => {
     const { llama_4_scaling_beta: beta, original_max_position_embeddings: every } =
-      config.rope_parameters;
+      config.rope_scaling;
     return {
       mix: latentLayers(config, weights, {
         queryScale: temperature({ scale: beta, every, first: 0 }),

@@ -1,6 +1,6 @@
 // OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
 // with norms behind both.
-import { flag, headsOf, layerTypes, positive, RopeScaling } from "../checkpoint/config.ts";
+import { flag, headsOf, layerTypes, positive } from "../checkpoint/config.ts";
 import { makeRope } from "../contract/rope.ts";
 import { normsBehind, usualNorms } from "../design/design.ts";
 import { family } from "../design/family.ts";
@@ -16,17 +16,17 @@ export const olmoHybrid = family({
     layer_types: layerTypes("linear_attention", "full_attention").nullish(),
     /** null for no positions. */
     rope_theta: positive.nullish().default(10_000),
-    rope_parameters: RopeScaling.extend({ rope_theta: positive.nullish() }).nullish(),
   },
   names: {
+    ".attention_layer_norm.": ".input_layernorm.",
+    ".feedforward_layer_norm.": ".post_attention_layernorm.",
     ".linear_attn.g_proj.": ".linear_attn.in_proj_z.",
     ".linear_attn.b_proj.": ".linear_attn.in_proj_b.",
     ".linear_attn.a_proj.": ".linear_attn.in_proj_a.",
     ".linear_attn.o_norm.": ".linear_attn.norm.",
     ".linear_attn.o_proj.": ".linear_attn.out_proj.",
   },
-  design: ({ rope_parameters, rope_theta, layer_types, ...config }, weights) => {
-    const base = rope_parameters ? rope_parameters.rope_theta : rope_theta;
+  design: ({ rope_theta: base, layer_types, ...config }, weights) => {
     const dims = headsOf(config).headDim;
     const rope = base == null ? undefined : makeRope(weights, { dims, base });
     const attends = (layer: number) =>

@@ -5,12 +5,9 @@ import { family } from "../design/family.ts";
 export const phi3 = family({
   config: { original_max_position_embeddings: count.default(4096) },
   defaults: { max_position_embeddings: 131_072 },
-  design: ({ original_max_position_embeddings, rope_scaling, rope_parameters }) => {
-    const scaling = rope_scaling ?? rope_parameters;
-    return {
-      slides: () => true,
-      // The length it was trained with first stands beside the scaling, not in it.
-      config: { rope_scaling: scaling && { original_max_position_embeddings, ...scaling } },
-    };
-  },
+  design: ({ original_max_position_embeddings, rope_scaling: scaling }) => ({
+    slides: () => true,
+    // The length it was trained with first stands beside the scaling, not in it.
+    config: { rope_scaling: scaling && { original_max_position_embeddings, ...scaling } },
+  }),
 });

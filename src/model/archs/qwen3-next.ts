@@ -14,7 +14,10 @@ export const qwen3Next = family({
   },
   defaults: { partial_rotary_factor: 0.25, shared_expert_intermediate_size: 0 },
   design: (config, weights) => {
-    const isLinear = (layer: number) => (layer + 1) % config.full_attention_interval !== 0;
+    const isLinear = (layer: number) =>
+      config.layer_types
+        ? config.layer_types[layer] === "linear_attention"
+        : (layer + 1) % config.full_attention_interval !== 0;
     return {
       // The authors' files keep norms as their distance from 1. They have convolutions in PyTorch's order.
       normOffset: weights.shapeOf("model.layers.0.linear_attn.conv1d.weight")?.[1] === 1 ? 1 : 0,

@@ -1,17 +1,14 @@
 // Spark 2.5: a window in three layers of four with positions of its own, and a gate on each head's output.
 import { z } from "zod";
 import { astype, sigmoid } from "../../mlx/ops.ts";
-import { count, RopeParameters, word } from "../checkpoint/config.ts";
+import { count, LayerRope, word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { gatingOf } from "../layers/activations.ts";
 
 export const spark25 = family({
   config: {
     sliding_window: count,
-    rope_parameters: z.looseObject({
-      full_attention: RopeParameters,
-      sliding_attention: RopeParameters,
-    }),
+    sliding_rope: LayerRope,
     hidden_act: word.default("gelu"),
     gate_attn_act_mode: z.literal("sigmoid").default("sigmoid"),
     headwise_attn_output_gate: z.literal(true).default(true),

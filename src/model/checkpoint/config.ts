@@ -11,9 +11,8 @@ export const real = z.number();
 export const flag = z.boolean();
 export const word = z.string();
 
-/** A kind a layer. */
-export const layerTypes = <T extends string>(...types: readonly [T, ...T[]]) =>
-  z.array(z.enum(types));
+/** A type a layer. */
+export const layerTypes = (...types: [string, ...string[]]) => z.array(z.enum(types));
 
 export const RopeScaling = z.looseObject({
   type: z.string().optional(),
@@ -39,7 +38,12 @@ export const RopeScaling = z.looseObject({
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
 
-export const RopeParameters = RopeScaling.extend({ rope_theta: z.number().optional() });
+/** RoPE of some layers only. */
+export const LayerRope = z.looseObject({
+  rope_theta: positive.optional(),
+  rope_scaling: RopeScaling.nullish(),
+  partial_rotary_factor: share.nullish(),
+});
 
 /** Newer configurations have an object for what is no number to JSON. */
 const limit = z.union([
@@ -68,11 +72,8 @@ export const BaseConfig = z.looseObject({
   rope_scaling: RopeScaling.nullish(),
   /** The share of a head's features that RoPE rotates, the first ones. */
   partial_rotary_factor: share.nullish(),
-  /** Where newer configurations keep all of it; some by the kind of a layer. */
-  rope_parameters: RopeParameters.extend({
-    full_attention: RopeParameters.nullish(),
-    sliding_attention: RopeParameters.nullish(),
-  }).nullish(),
+  /** RoPE of layers with a window, if it differs. */
+  sliding_rope: LayerRope.nullish(),
   sliding_window: z.int().nullish(),
   layer_types: layerTypes("full_attention", "sliding_attention").nullish(),
   tie_word_embeddings: z.boolean().nullish(),
@@ -97,7 +98,8 @@ export function parseConfig<T extends z.ZodType>(
   keys: Keys = {},
   defaults: Defaults = {},
 ): z.infer<T> {
-  const given = Object(config) as Record<string, unknown>;
+  const stored = Object(config) as Json;
+  const given = asPublished(stored);
   const renamed = Object.entries(keys).map(([key, own]) => [key, given[own] ?? given[key]]);
   const named: typeof given = { ...given, ...Object.fromEntries(renamed) };
   const missing = Object.entries(defaults).filter(([key]) => named[key] === undefined);
@@ -105,8 +107,62 @@ export function parseConfig<T extends z.ZodType>(
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
   const [key = "", ...inside] = issue?.path ?? [];
-  const own = key in given ? key : (keys[String(key)] ?? key);
+  const own = key in stored ? key : ({ ...savedAs, ...keys }[String(key)] ?? key);
   throw new LoadError(`config.json: ${[own, ...inside].join(".")}: ${issue?.message}`);
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null;
+
+/** Layer types that transformers 5 has renamed. */
+const renamedTypes = new Map<unknown, string>([
+  ["mamba", "linear_attention"],
+  ["attention", "full_attention"],
+]);
+
+/** Where transformers 5 saves what these mean. */
+const savedAs: Keys = {
+  rope_scaling: "rope_parameters",
+  sliding_rope: "rope_parameters.sliding_attention",
+};
+
+/** Keys that mean the same: a family has one of them, transformers 5 may save another. */
+const synonyms = [
+  ["n_routed_experts", "num_experts", "num_local_experts"],
+  ["num_experts_per_tok", "num_experts_per_token"],
+  ["n_shared_experts", "num_shared_experts"],
+  ["norm_topk_prob", "moe_renormalize"],
+  ["n_group", "num_expert_group"],
+  ["max_position_embeddings", "model_max_length"],
+];
+
+/**
+ * The configuration under the keys that authors publish, with the layer types that transformers 5 has. It saves all of
+ * RoPE in rope_parameters, either flat or by layer type.
+ */
+function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
+  const config: Record<string, unknown> = rest;
+  for (const key of ["layer_types", "layers_block_type"]) {
+    const types = config[key];
+    if (Array.isArray(types)) config[key] = types.map((type) => renamedTypes.get(type) ?? type);
+  }
+  for (const keys of synonyms) {
+    const value = keys.map((key) => config[key]).find((each) => each != null);
+    if (value != null) for (const key of keys) config[key] ??= value;
+  }
+  if (!isObject(ropes)) return config;
+  const { full_attention: far = ropes, sliding_attention: near } = ropes;
+  const ropeOf = (rope: Json) => {
+    const { rope_theta = config.rope_theta } = rope;
+    const { partial_rotary_factor = config.partial_rotary_factor } = rope;
+    return { rope_theta, partial_rotary_factor, rope_scaling: rope };
+  };
+  return {
+    ...config,
+    ...(isObject(far) ? ropeOf({ ...far, ...Object(config.rope_scaling) }) : {}),
+    sliding_rope: isObject(near) ? ropeOf(near) : undefined,
+  };
 }
 
 /** Sizes of the attention that every architecture has. */

@@ -34,17 +34,15 @@ type RopeConfig = Pick<
   BaseConfig,
   | "rope_theta"
   | "rope_scaling"
-  | "rope_parameters"
+  | "sliding_rope"
   | "partial_rotary_factor"
   | "max_position_embeddings"
 >;
 
 export function ropeOptions(
-  { rope_theta, rope_scaling, rope_parameters, max_position_embeddings }: RopeConfig,
+  { rope_theta: theta, rope_scaling: scaling, max_position_embeddings }: RopeConfig,
   dims: number,
 ): RopeOptions {
-  const scaling = rope_scaling ?? rope_parameters;
-  const theta = rope_parameters?.rope_theta ?? rope_theta;
   const base = scaling?.alpha ? theta * scaling.alpha ** (dims / (dims - 2)) : theta;
   return { dims, base, scaling, maxPositions: max_position_embeddings };
 }
@@ -54,19 +52,18 @@ export function ropeOptions(
  * have their own where `localBase` or the configuration gives one. `rotary`: features that rotate, where it is known.
  */
 export function layerRopes(
-  config: RopeConfig,
+  far: RopeConfig,
   weights: Weights,
   { localBase, rotary }: { localBase?: number | undefined; rotary?: number | null | undefined },
 ): (window: number | undefined, headDim: number) => Rope {
-  const { rope_parameters: all } = config;
-  const far: RopeConfig = { ...config, rope_parameters: all?.full_attention ?? all };
+  const { sliding_rope, rope_theta } = far;
   const near: RopeConfig = {
-    ...config,
-    rope_theta: localBase ?? config.rope_theta,
+    ...far,
     rope_scaling: undefined,
-    rope_parameters: all?.sliding_attention,
+    ...sliding_rope,
+    rope_theta: sliding_rope?.rope_theta ?? localBase ?? rope_theta,
   };
-  const hasNear = localBase != null || all?.sliding_attention != null;
+  const hasNear = localBase != null || sliding_rope != null;
   const made = new Map<string, Rope>();
   return (window, headDim) => {
     const isNear = hasNear && window !== undefined;
@@ -80,13 +77,10 @@ export function layerRopes(
 }
 
 /** The features of a head that rotate: pairs of them. */
-function rotaryDims(
-  { rope_parameters, partial_rotary_factor }: RopeConfig,
-  headDim: number,
-): number {
+function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim: number): number {
   // That one leaves the others in their place among all.
-  if (rope_parameters?.rope_type === "proportional") return headDim;
-  const share = rope_parameters?.partial_rotary_factor ?? partial_rotary_factor ?? 1;
+  if (rope_scaling?.rope_type === "proportional") return headDim;
+  const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
   if (rotary > 0) return rotary;
   throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);

@@ -94,6 +94,12 @@ export function textPart(text: Architecture, { isBare = false } = {}): Architect
     weights.leaveOut(TOWERS);
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
-    return text({ ...outside, model_type: TEXT, ...text_config }, weights);
+    const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
+    // transformers 5 ties by the outer key, earlier versions by the inner one. If they differ, the file tells.
+    const tied =
+      outer != null && inner != null && outer !== inner
+        ? { tie_word_embeddings: !weights.hasAny(/\blm_head\.weight$/) }
+        : {};
+    return text({ ...outside, model_type: TEXT, ...text_config, ...tied }, weights);
   };
 }

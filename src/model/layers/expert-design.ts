@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
 import type { Routing as DeviceRouting } from "../../kernels/token/routing.ts";
-import { type BaseConfig, count, positive } from "../checkpoint/config.ts";
+import { type BaseConfig, count, layerTypes, positive } from "../checkpoint/config.ts";
 import type { Activation } from "./activations.ts";
 
 export type Routing = Partial<Omit<DeviceRouting, "experts" | "each" | "correction" | "shared">> & {
@@ -58,6 +58,8 @@ export const expertKeys = {
   routed_scaling_factor: positive.nullish(),
   first_k_dense_replace: z.int().default(0),
   moe_layer_freq: count.default(1),
+  /** In place of both. */
+  mlp_layer_types: layerTypes("dense", "sparse").nullish(),
 };
 
 /** Of families whose models all have them. */
@@ -67,12 +69,17 @@ export const requiredExpertKeys = {
   num_experts_per_tok: count,
 };
 
+/** mlp_layer_types of a flag per layer: whether it has experts. */
+export const mlpTypes = (marks: readonly (number | boolean)[] | null | undefined) =>
+  marks?.map((isSparse) => (isSparse ? "sparse" : "dense"));
+
 type ExpertsConfig = Pick<BaseConfig, "intermediate_size"> &
   z.infer<z.ZodObject<typeof expertKeys>>;
 
 /** Softmax and all that the configuration says; `own` is what it does not. */
 export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}): ExpertDesign {
-  const { n_group, topk_group, first_k_dense_replace, moe_layer_freq } = config;
+  const { n_group, topk_group, first_k_dense_replace: dense, moe_layer_freq: each } = config;
+  const { mlp_layer_types: types } = config;
   const hidden = own.hidden ?? config.moe_intermediate_size ?? config.intermediate_size;
   return {
     count: config.n_routed_experts ?? 0,
@@ -82,7 +89,7 @@ export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}
     isNormalized: config.norm_topk_prob,
     scale: config.routed_scaling_factor ?? 1,
     shared: { name: "shared_experts", width: hidden * (config.n_shared_experts ?? 0) },
-    isSparse: (layer) => layer >= first_k_dense_replace && layer % moe_layer_freq === 0,
+    isSparse: (layer) => (types ? types[layer] === "sparse" : layer >= dense && layer % each === 0),
     ...own,
   };
 }

@@ -1,7 +1,8 @@
 // Linear attention whose heads forget at fixed rates (Lightning attention), as Ring 2 and 2.5 have it.
+import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../../mlx/ops.ts";
-import { type BaseConfig, count, headsOf } from "../checkpoint/config.ts";
+import { type BaseConfig, count, headsOf, layerTypes } from "../checkpoint/config.ts";
 import { makeRope, type Rope, ropeOptions, rotated } from "../contract/rope.ts";
 import type { LayerStates } from "../contract/states.ts";
 import type { Weights } from "../weights/weights.ts";
@@ -9,15 +10,19 @@ import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.t
 import { groupedNorm } from "./recurrent-layers.ts";
 
 /** Of so many layers the last has another attention, and so have those behind the last whole group. */
-export const groupKeys = { layer_group_size: count };
+export const groupKeys = {
+  layer_group_size: count,
+  layer_types: layerTypes("linear_attention", "full_attention").nullish(),
+};
 
 export function isGlobal(
-  { layer_group_size: size, num_hidden_layers: layers }: GroupConfig,
+  { layer_group_size: size, num_hidden_layers: layers, layer_types }: GroupConfig,
   layer: number,
 ): boolean {
+  if (layer_types) return layer_types[layer] === "full_attention";
   return (layer + 1) % size === 0 || layer >= layers - (layers % size);
 }
-type GroupConfig = { layer_group_size: number; num_hidden_layers: number };
+type GroupConfig = z.infer<z.ZodObject<typeof groupKeys>> & { num_hidden_layers: number };
 
 type FadingConfig = BaseConfig & {
   use_qk_norm: boolean;

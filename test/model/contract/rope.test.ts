@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { LoadError } from "../../../src/files/load-error.ts";
 import { array } from "../../../src/mlx/array.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
-import type { RopeScaling } from "../../../src/model/checkpoint/config.ts";
+import { BaseConfig, parseConfig, type RopeScaling } from "../../../src/model/checkpoint/config.ts";
 import {
   backwards,
   makeRope,
@@ -191,11 +191,21 @@ describe("a configuration", () => {
 
   test("keeps base and scaling apart, or together in rope_parameters", () => {
     const scaling = { rope_type: "linear", factor: 2 };
-    const apart = ropeOptions({ ...base, rope_theta: 500, rope_scaling: scaling }, 16);
-    expect(apart).toEqual({ dims: 16, base: 500, scaling, maxPositions: 99 });
-    const together = { ...scaling, rope_theta: 500 };
-    const found = ropeOptions({ ...base, rope_parameters: together }, 16);
-    expect(found).toEqual({ dims: 16, base: 500, scaling: together, maxPositions: 99 });
+    const parsed = (keys: object) => {
+      const { base: theta, scaling: found } = ropeOptions(
+        parseConfig(BaseConfig, { ...base, ...keys }),
+        16,
+      );
+      return [theta, found?.rope_type, found?.factor];
+    };
+    expect(parsed({ rope_theta: 500, rope_scaling: scaling })).toEqual([500, "linear", 2]);
+    expect(parsed({ rope_parameters: { ...scaling, rope_theta: 500 } })).toEqual([
+      500,
+      "linear",
+      2,
+    ]);
+    const byType = { full_attention: { ...scaling, rope_theta: 500 }, sliding_attention: {} };
+    expect(parsed({ rope_parameters: byType })).toEqual([500, "linear", 2]);
   });
 
   const refused: [RopeScaling, string][] = [
