@@ -118,7 +118,8 @@ def added_mask(h, cache):
 
 
 def build(case, seed):
-    config = json.loads(json.dumps(case["config"]))  # mlx-lm writes to it
+    # A copy, since mlx-lm writes to it; with numbers that mlx-lm does not take as the authors do.
+    config = json.loads(json.dumps({**case["config"], **case.get("oracle_config", {})}))
     key = (config["model_type"], *config.get("architectures", []))
     others = LISTED["others"] | mlx_lm.utils.MODEL_REMAPPING
     renamed = others.get(key[0], key[0])

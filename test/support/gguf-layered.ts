@@ -150,7 +150,7 @@ export const layered: Record<string, Conversion> = {
     metadata: {
       "attention.head_count_kv": Int32Array.of(2, 4, 4, 2),
       "attention.value_length": 16,
-      "attention.sliding_window": 12,
+      "attention.sliding_window": 11,
       "attention.sliding_window_pattern": [false, true, true, false],
       "attention.layer_norm_rms_epsilon": 1e-5,
       "attention.value_scale": 0.7,

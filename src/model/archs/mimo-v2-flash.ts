@@ -1,45 +1,50 @@
 // MiMo V2 Flash: windows with attention sinks in most layers, each kind with heads and positions of its own. Values have
 // fewer features than keys.
 import { z } from "zod";
-import { count, flag, headsOf, positive, real, share } from "../checkpoint/config.ts";
+import { count, flag, headsOf, positive, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
-import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
+import { correctedScores, expertKeys, expertsOf, mlpTypes } from "../layers/expert-design.ts";
 import { narrowValues } from "../layers/head-changes.ts";
 
-const flags = z.array(z.union([z.literal(0), z.literal(1)]));
+const marks = z.array(z.union([z.literal(0), z.literal(1)])).nullish();
 
 export const mimoV2Flash = family({
   config: {
     ...expertKeys,
-    /** 1 for layers with a window. */
-    hybrid_layer_pattern: flags,
-    /** 1 for layers with experts. */
-    moe_layer_freq: flags,
-    add_swa_attention_sink_bias: flag,
-    add_full_attention_sink_bias: flag,
-    sliding_window: count,
-    rms_norm_eps: positive,
+    /** 1 for layers with a window, in place of layer_types. */
+    hybrid_layer_pattern: marks,
+    /** 1 for layers with experts, in place of mlp_layer_types. */
+    moe_layer_freq: marks,
+    add_swa_attention_sink_bias: flag.default(true),
+    add_full_attention_sink_bias: flag.default(false),
+    /** Tokens before the current one; sliding_window counts the current one too. */
+    sliding_window_size: count.nullish(),
     head_dim: count,
     v_head_dim: count,
-    swa_rope_theta: positive,
-    swa_num_attention_heads: count,
-    swa_num_key_value_heads: count,
-    swa_head_dim: count,
-    swa_v_head_dim: count,
-    partial_rotary_factor: share,
+    swa_rope_theta: positive.optional(),
+    swa_num_attention_heads: count.nullish(),
+    swa_num_key_value_heads: count.nullish(),
+    swa_head_dim: count.nullish(),
+    swa_v_head_dim: count.nullish(),
     attention_value_scale: real.nullish(),
   },
-  keys: { rms_norm_eps: "layernorm_epsilon", sliding_window: "sliding_window_size" },
-  design: (config, weights) => {
-    const isNear = (layer: number) => config.hybrid_layer_pattern[layer] === 1;
-    const near = {
-      heads: config.swa_num_attention_heads,
-      kvHeads: config.swa_num_key_value_heads,
-      headDim: config.swa_head_dim,
-      valueDim: config.swa_v_head_dim,
-    };
+  defaults: { rms_norm_eps: 1e-5, partial_rotary_factor: 0.334 },
+  keys: { rms_norm_eps: "layernorm_epsilon" },
+  design: ({ moe_layer_freq, sliding_window_size: previous, ...config }, weights) => {
+    const { layer_types, hybrid_layer_pattern } = config;
+    const isNear = (layer: number) =>
+      layer_types
+        ? layer_types[layer] === "sliding_attention"
+        : hybrid_layer_pattern?.[layer] === 1;
     const far = { ...headsOf(config), valueDim: config.v_head_dim };
+    const near = {
+      heads: config.swa_num_attention_heads ?? far.heads,
+      kvHeads: config.swa_num_key_value_heads ?? 2 * far.kvHeads,
+      headDim: config.swa_head_dim ?? far.headDim,
+      valueDim: config.swa_v_head_dim ?? far.valueDim,
+    };
     return {
+      config: { sliding_window: previous ? previous + 1 : config.sliding_window },
       slides: isNear,
       heads: (layer) => (isNear(layer) ? near : far),
       localRopeBase: config.swa_rope_theta,
@@ -50,8 +55,12 @@ export const mimoV2Flash = family({
       },
       parts: (name, sizes) => narrowValues(weights, name, sizes, config.attention_value_scale ?? 1),
       experts: expertsOf(
-        { ...config, moe_layer_freq: 1 },
-        { ...correctedScores, isSparse: (layer) => config.moe_layer_freq[layer] === 1 },
+        {
+          ...config,
+          moe_layer_freq: 1,
+          mlp_layer_types: config.mlp_layer_types ?? mlpTypes(moe_layer_freq),
+        },
+        correctedScores,
       ),
     };
   },
