@@ -1,5 +1,6 @@
 // What a config.json says, under its own keys. An architecture adds the keys that are its own.
 import { z } from "zod";
+import { isObject } from "../../files/json.ts";
 import { LoadError } from "../../files/load-error.ts";
 
 // What most keys are.
@@ -113,8 +114,6 @@ export function parseConfig<T extends z.ZodType>(
 
 type Json = Readonly<Record<string, unknown>>;
 
-const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null;
-
 /** Layer types that transformers 5 has renamed. */
 const renamedTypes = new Map<unknown, string>([
   ["mamba", "linear_attention"],
@@ -138,8 +137,8 @@ const synonyms = [
 ];
 
 /**
- * The configuration under the keys that authors publish, with the layer types that transformers 5 has. It saves all of
- * RoPE in rope_parameters, either flat or by layer type.
+ * The configuration under the keys that authors publish, with the names of layer types that transformers 5 has.
+ * transformers 5 saves everything about RoPE in rope_parameters, flat or by layer type.
  */
 function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   const config: Record<string, unknown> = rest;
