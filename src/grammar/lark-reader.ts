@@ -10,7 +10,9 @@ import {
 
 const MAX_DEPTH = 100;
 
-type Token = { kind: "name" | "string" | "regexp" | "number" | "sign" | "line"; text: string };
+const KINDS = ["name", "sign", "line", "string", "regexp", "number"] as const;
+
+type Token = { kind: (typeof KINDS)[number]; text: string };
 
 const TOKEN = new RegExp(
   [
@@ -31,8 +33,8 @@ function tokensOf(source: string): Token[] {
   while (TOKEN.lastIndex < source.length) {
     const groups = TOKEN.exec(source)?.groups;
     if (!groups) throw new LarkError("is not written in Lark's language");
-    const [kind, text] = Object.entries(groups).find(([, each]) => each !== undefined)!;
-    if (kind !== "skip") tokens.push({ kind: kind as Token["kind"], text });
+    const kind = KINDS.find((each) => groups[each] !== undefined);
+    if (kind) tokens.push({ kind, text: groups[kind]! });
   }
   return [...tokens, { kind: "line", text: "\n" }];
 }

@@ -18,16 +18,16 @@ class PatternWriter {
   readonly #grammar: LarkGrammar;
   readonly #written = new Map<string, string>();
   readonly #open = new Set<string>();
-  readonly #ignored: string;
+  #ignored = "";
 
   constructor(grammar: LarkGrammar) {
     this.#grammar = grammar;
-    const ignored = grammar.ignored.map((node) => this.#pattern(node, true));
-    this.#ignored = ignored.length > 0 ? `(?:${ignored.join("|")})*` : "";
+    const ignored = this.#joined(grammar.ignored, true, "|");
+    if (grammar.ignored.length > 0) this.#ignored = `(?:${ignored})*`;
   }
 
   write(): string {
-    return this.#rule("start") + this.#ignored;
+    return bounded(this.#rule("start") + this.#ignored);
   }
 
   #rule(name: string): string {
@@ -40,7 +40,7 @@ class PatternWriter {
     }
     this.#open.add(name);
     const isTerminal = name === name.toUpperCase();
-    const pattern = this.#bounded(`(?:${this.#pattern(node, isTerminal)})`);
+    const pattern = `(?:${this.#pattern(node, isTerminal)})`;
     this.#open.delete(name);
     this.#written.set(name, pattern);
     return pattern;
@@ -51,24 +51,31 @@ class PatternWriter {
     const before = inTerminal ? "" : this.#ignored;
     switch (node.kind) {
       case "pattern":
-        return `${before}(?:${node.pattern})`;
+        return bounded(`${before}(?:${node.pattern})`);
       case "name": {
         const isTerminal = node.name === node.name.toUpperCase();
-        return (isTerminal ? before : "") + this.#rule(node.name);
+        return bounded((isTerminal ? before : "") + this.#rule(node.name));
       }
       case "sequence":
-        return this.#bounded(node.nodes.map((each) => this.#pattern(each, inTerminal)).join(""));
-      case "choice": {
-        const choices = node.nodes.map((each) => this.#pattern(each, inTerminal));
-        return this.#bounded(`(?:${choices.join("|")})`);
-      }
+        return this.#joined(node.nodes, inTerminal, "");
+      case "choice":
+        return `(?:${this.#joined(node.nodes, inTerminal, "|")})`;
       case "repeat":
-        return `(?:${this.#pattern(node.node, inTerminal)})${node.counts}`;
+        return bounded(`(?:${this.#pattern(node.node, inTerminal)})${node.counts}`);
     }
   }
 
-  #bounded(pattern: string): string {
-    if (pattern.length > MAX_PATTERN) throw new LarkError("is too large to enforce");
-    return pattern;
+  /** Stops at the node that makes the pattern too large: thousands of nodes may name the same large rule. */
+  #joined(nodes: readonly LarkNode[], inTerminal: boolean, separator: string): string {
+    let joined = "";
+    for (const [i, node] of nodes.entries()) {
+      joined = bounded(joined + (i > 0 ? separator : "") + this.#pattern(node, inTerminal));
+    }
+    return joined;
   }
+}
+
+function bounded(pattern: string): string {
+  if (pattern.length > MAX_PATTERN) throw new LarkError("is too large to enforce");
+  return pattern;
 }

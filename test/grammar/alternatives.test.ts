@@ -5,6 +5,7 @@ import { clientGrammar } from "../../src/grammar/client-grammar.ts";
 import { alternativesRule, textsGrammar } from "../../src/grammar/pattern/alternatives.ts";
 import { regexGrammar } from "../../src/grammar/pattern/pattern.ts";
 import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
+import { grownMemory } from "../support/memory.ts";
 import { makeRandom } from "../support/random.ts";
 
 const STOP = 256;
@@ -51,6 +52,11 @@ test("of some texts, those and no others", async () => {
       expect(new Set(passed)).toEqual(texts);
     }
   }
+});
+
+test("texts take memory in proportion to their length", () => {
+  const texts = Array.from({ length: 700 }, (_, i) => "é".repeat(i));
+  expect(grownMemory(() => textsGrammar(texts))).toBeLessThan(64 * 2 ** 20);
 });
 
 test("texts that are each other's beginnings, however many", async () => {

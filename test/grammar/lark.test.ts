@@ -2,6 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { larkPattern } from "../../src/grammar/lark.ts";
 import { LarkError } from "../../src/grammar/lark-terminals.ts";
 import { costOf, MAX_PATTERN_STEPS, readPattern, Work } from "../../src/grammar/pattern/pattern.ts";
+import { grownMemory } from "../support/memory.ts";
 import { patchGrammar } from "../support/patch-grammar.ts";
 
 const matches = (grammar: string, text: string) =>
@@ -62,6 +63,7 @@ describe("a grammar in Lark's language", () => {
       ["abc", " a bc  abc "],
       ["ab c"],
     ],
+    ["a rule that is ignored", 'start: "a" "b"\nw: " "\n%ignore w', ["ab", " a b"], ["axb"]],
   ];
   test.each(rows)("has %s", (_, grammar, yes, no) => {
     for (const text of yes) expect([text, matches(grammar, text)]).toEqual([text, true]);
@@ -93,5 +95,15 @@ describe("a grammar in Lark's language", () => {
     const read = () => larkPattern(grammar);
     expect(read).toThrow(LarkError);
     expect(read).toThrow(says);
+  });
+
+  const rule = `r: "${"a".repeat(3980)}"`;
+  const large: [of: string, grammar: string][] = [
+    ["sequence", `start: ${"r ".repeat(30_000)}\n${rule}`],
+    ["choice", `start: ${"r | ".repeat(15_000)}r\n${rule}`],
+  ];
+  test.each(large)("is refused before a %s becomes large in memory", (_, grammar) => {
+    const read = () => expect(() => larkPattern(grammar)).toThrow("too large");
+    expect(grownMemory(read)).toBeLessThan(32 * 2 ** 20);
   });
 });

@@ -33,10 +33,7 @@ export function textsGrammar(texts: readonly string[]): string {
 
 /** One part for each byte of the text. */
 export function textParts(text: string): string[] {
-  return Array.from(Buffer.from(text), (byte) => {
-    const char = String.fromCharCode(byte);
-    return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
-  });
+  return Array.from(Buffer.from(text), (byte) => byteParts[byte]!);
 }
 
 export function literal(text: string): string {
@@ -49,6 +46,12 @@ export function byteClass(ranges: readonly (readonly [number, number])[]): strin
   const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
   return `[${members.join("")}]`;
 }
+
+/** Strings that all texts share: choices may have a quarter of a million bytes. */
+const byteParts = Array.from({ length: 256 }, (_, byte) => {
+  const char = String.fromCharCode(byte);
+  return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
+});
 
 const LITERAL = /^"((?:[^"\\]|\\["\\])*)"$/;
 
