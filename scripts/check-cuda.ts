@@ -175,7 +175,14 @@ function render({ kernel, launch, inputs }: Launch, name: string): string {
     if (typeof value === "string") return `using ${constant} = ${typeOf(value)};`;
     return `constexpr ${typeof value === "number" ? "int" : "bool"} ${constant} = ${value};`;
   });
-  const passed = inputs.map(({ dtype }, i) => `const ${typeOf(dtype)}* ${kernel.inputs[i]}`);
+  const passed = inputs.flatMap(({ dtype }, i) => {
+    const input = kernel.inputs[i]!;
+    const shape = `${input}_shape`;
+    return [
+      `const ${typeOf(dtype)}* ${input}`,
+      ...(kernel.source.includes(shape) ? [`const __grid_constant__ Shape ${shape}`] : []),
+    ];
+  });
   const made = launch.outputs.map(({ dtype }, i) => `${typeOf(dtype)}* ${kernel.outputs[i]}`);
   const head = `extern "C" __global__ void ${name}(${[...passed, ...made].join(", ")})`;
   return `${head} {\n${constants.join("\n")}\n${kernel.source}\n}`;

@@ -59,7 +59,7 @@ export function checkHeads(each: HeadsCase, make: MakeKernel): void {
   const plain = new PagedAttention("cuda", shape, dtype, make);
   const fused = new PagedAttention("cuda", shape, dtype, make, undefined, {
     prepared: ({ qkv: _, ...given }, columns, lastQueries, constants) => {
-      const all = { x, weight, sizes: array(Int32Array.of(rows)), ...given };
+      const all = { x, weight, ...given };
       return prompts.prepared(all, columns, lastQueries, constants, groups);
     },
   });

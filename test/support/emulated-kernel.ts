@@ -29,7 +29,7 @@ import {
   tensorCopy,
   wgmma,
 } from "../../src/kernels/host/source.ts";
-import { evaluate, type MlxArray } from "../../src/mlx/array.ts";
+import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, Language, MakeKernel } from "../../src/mlx/kernel.ts";
 import { op } from "../../src/mlx/op.ts";
@@ -61,13 +61,19 @@ function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
   const { language, source, launch } = emulated;
   const inputs = given.map((input) => (source.rowContiguous === false ? input : contiguous(input)));
   const outputs = launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-  evaluate(...inputs, ...outputs);
+  const shaped = shapedInputs(source);
+  const shapes = shaped.map((name) => {
+    const { shape } = inputs[source.inputs.indexOf(name)]!;
+    return array(Int32Array.from({ length: MOST_AXES }, (_, axis) => shape[axis] ?? 0));
+  });
+  evaluate(...inputs, ...outputs, ...shapes);
   const { entry, shared } = compiled(textOf(emulated, inputs));
   expectFit(emulated, shared);
-  const names = [...source.inputs, ...source.outputs];
-  const arrays = [...inputs, ...outputs].map((array, i) => {
-    const memory = new Uint8Array(array.memory());
-    return { name: names[i]!, at: ptr(memory), bytes: memory.length, isOutput: i >= inputs.length };
+  const names = [...source.inputs, ...source.outputs, ...shaped.map(shapeOf)];
+  const arrays = [...inputs, ...outputs, ...shapes].map((each, i) => {
+    const memory = new Uint8Array(each.memory());
+    const isOutput = outputs.includes(each);
+    return { name: names[i]!, at: ptr(memory), bytes: memory.length, isOutput };
   });
   const groups = launch.grid.map((threads, i) => Math.ceil(threads / launch.threadGroup[i]!));
   const fault = emulator().emulate(
@@ -88,6 +94,14 @@ function run(emulated: Emulated, given: readonly MlxArray[]): MlxArray[] {
   if (fault !== null) throw new Error(String(fault));
   return outputs;
 }
+
+/** As many as MLX passes. */
+const MOST_AXES = 10;
+const shapeOf = (input: string) => `${input}_shape`;
+
+/** Those whose shapes the source names: MLX passes them to the kernel. */
+const shapedInputs = ({ inputs, source }: KernelSource) =>
+  inputs.filter((name) => source.includes(shapeOf(name)));
 
 const texts = new Map<string, Buffer>();
 
@@ -137,6 +151,8 @@ const types: Partial<Record<Dtype, string>> = {
   uint32: "unsigned",
 };
 
+const SHAPE = "const Shape";
+
 /** Headers whose functions the emulator has. */
 const own = [cudaInstructions, bulk, cluster, tensorCopy, wgmma];
 
@@ -150,6 +166,7 @@ function cudaText({ source, launch }: Emulated, inputs: readonly MlxArray[]) {
   const parameters = [
     ...source.inputs.map((name, i) => [`const ${types[inputs[i]!.dtype]}*`, name]),
     ...source.outputs.map((name, i) => [`${types[outputs[i]!.dtype]}*`, name]),
+    ...shapedInputs(source).map((name) => [SHAPE, shapeOf(name)]),
   ];
   const text = `
 ${own.reduce((header, each) => header?.replace(each, ""), source.header)}
@@ -157,7 +174,9 @@ ${constants.join("\n")}
 static void kernel(${parameters.map((each) => each.join(" ")).join(", ")}) {
 ${source.source}
 }`;
-  const values = parameters.map(([type], i) => `static_cast<${type}>(arrays[${i}])`);
+  const values = parameters.map(([type], i) =>
+    type === SHAPE ? `*static_cast<${type}*>(arrays[${i}])` : `static_cast<${type}>(arrays[${i}])`,
+  );
   return { text, name: "kernel", values };
 }
 

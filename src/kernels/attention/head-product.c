@@ -5,7 +5,7 @@
 // ROW_WARPS-th of the rows.
 //
 // Inputs: x (rows, X_COLUMNS), with INPUTS columns of head h at column FIRST + h * STRIDE; weight
-// (heads, OUTPUTS, INPUTS), or (heads, INPUTS, OUTPUTS) with TRANSPOSED; sizes: the number of rows.
+// (heads, OUTPUTS, INPUTS), or (heads, INPUTS, OUTPUTS) with TRANSPOSED.
 // Output: made (rows, HEADS, OUTPUTS).
 // Template arguments: the sizes above; T of 16 bits.
 // Grid: (OUTPUTS / (COLUMN_TILES * 16), HEADS, rows / (ROW_TILES * 16)) CTAs of ROW_WARPS *
@@ -17,7 +17,7 @@
   constexpr int LINES = TRANSPOSED ? INPUTS : COLUMNS, LINE = TRANSPOSED ? COLUMNS : INPUTS;
   constexpr int LINE_BYTES = (LINE + 8) * 2;
   const int head = cta_y, first_row = cta_z * ROWS, first_column = cta_x * COLUMNS;
-  const int rows = sizes[0] - first_row;
+  const int rows = x_shape[0] - first_row;
   const unsigned rows_at = dynamic_shared_memory(), matrix_at = rows_at + ROWS * ROW_BYTES;
   const T* matrix = weight + long(head) * OUTPUTS * INPUTS;
   matrix += TRANSPOSED ? first_column : first_column * INPUTS;

@@ -3,7 +3,6 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
-import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./head-product.c" with { type: "text" };
 import type { HeadColumns } from "./latent-attention.ts";
@@ -53,7 +52,6 @@ function sharedMemory(matrices: HeadMatrices, rowTiles: number, columnTiles: num
 
 export class HeadProducts {
   readonly #kernels: KernelCache;
-  readonly #constants = new Constants();
 
   constructor(make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache("cuda", make);
@@ -93,13 +91,12 @@ export class HeadProducts {
         ROW_WARPS: rowWarps,
       },
     };
-    const given = { x: all, weight, sizes: this.#constants.ints(rows) };
+    const given = { x: all, weight };
     // A compiled kernel has a fixed size of shared memory, so the size is part of its name.
     return this.#kernels.run(`head_product_${bytes}`, body, given, "made", launch, bytes);
   }
 
   free(): void {
     this.#kernels.free();
-    this.#constants.free();
   }
 }

@@ -6,7 +6,6 @@ import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { astype, concatenate, zeros } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
-import { Constants } from "../host/constants.ts";
 import { KernelCache, KernelCaches } from "../host/kernel-cache.ts";
 import { MAP_WORDS } from "../host/source.ts";
 import type { PromptHeads } from "../product/prompt-heads.ts";
@@ -218,7 +217,6 @@ export class PagedAttention implements BlockAttention {
   readonly #dtype: Dtype;
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers<LayerWork>;
-  readonly #constants = new Constants();
   readonly #queries: number;
   /** On NVIDIA GPUs, if the head size fits the layout of tensor cores. */
   readonly #byTensorCores: boolean;
@@ -316,7 +314,6 @@ export class PagedAttention implements BlockAttention {
     this.#kernels.free();
     this.#bounded.free();
     this.#layers.free();
-    this.#constants.free();
   }
 
   /** Tiles of prompt chunks, on the tensor cores of NVIDIA GPUs. */
@@ -352,10 +349,9 @@ export class PagedAttention implements BlockAttention {
         outputs: [attended, maps],
         grid: [threads * launched, 1, 1] as const,
       };
-      const sizes = this.#constants.ints(count, pools.keys.shape[0]!);
       const kernels = this.#bounded.with([`LAUNCH_BOUNDS ${threads}, 1`]);
       const names = ["attended", "maps"];
-      return kernels.runAll(name, body, { ...inputs, sizes }, names, launch, sharedMemory)[0]!;
+      return kernels.runAll(name, body, inputs, names, launch, sharedMemory)[0]!;
     };
     return { tile, attend };
   }

@@ -18,7 +18,7 @@
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
 // (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces); tiles (packTiles, counted in
-// rows); sizes: the number of tiles and of blocks.
+// rows).
 // Outputs: attended (tokens, HEADS, D); maps: scratch for each CTA's TMA descriptors of keys and
 // values.
 // Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW,
@@ -34,6 +34,7 @@
 #include "wgmma-operand.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
   constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
+  const int items = tiles_shape[0] / 2 * KV_HEADS;
   // One work item: a tile and a KV head; a CTA has one per lap. An item after the last has no rows.
   // `position` is that of its first token.
   struct Item {
@@ -45,7 +46,7 @@
   auto item_of = [&](int lap) {
     const int index = lap * GROUPS + (GROUPS == 0 || lap % 2 == 0 ? cta_x : GROUPS - 1 - cta_x);
     Item item = {};
-    if (lap < 0 || index >= sizes[0] * KV_HEADS || (GROUPS == 0 && lap > 0)) return item;
+    if (lap < 0 || index >= items || (GROUPS == 0 && lap > 0)) return item;
     item.first = tiles[index / KV_HEADS * 2];
     item.count = tiles[index / KV_HEADS * 2 + 1];
     item.kv = index % KV_HEADS;
@@ -55,7 +56,7 @@
   // Odd CTAs start with their shortest item, so that the CTAs do not all load their long contexts
   // at the same time.
   const int forward = GROUPS > 0 && cta_x % 2 == 1 ? -1 : 1;
-  int lap = forward < 0 ? sizes[0] * KV_HEADS / max(GROUPS, 1) : 0;
+  int lap = forward < 0 ? items / max(GROUPS, 1) : 0;
   while (lap > 0 && item_of(lap).count == 0) lap--;
   auto newest_of = [&](const Item& item) {
     return item.position + (offset_of(item) + item.count - 1) / HEADS_PER_KV;
@@ -103,7 +104,7 @@
       const bool copies_values = warp > WARPS;
       const unsigned first_stage = copies_values ? values_at(0) : keys_at(0);
       char* const map = reinterpret_cast<char*>(maps) + (cta_x * 2 + copies_values) * MAP_BYTES;
-      make_tensor_map(map, first_stage, copies_values ? values : keys, sizes[1] * KV_HEADS * 32, D, 32, lane);
+      make_tensor_map(map, first_stage, copies_values ? values : keys, keys_shape[0] * KV_HEADS * 32, D, 32, lane);
       // make_tensor_map used the stage as scratch: fence before TMA (async proxy) writes to it.
       fence_proxy_async();
       WARP_BARRIER;

@@ -29,6 +29,15 @@
 #define AWAIT_INPUTS
 #endif
 
+// The shape of an input, which MLX passes if a kernel's body names it: `x_shape` of `x`. MLX's own
+// type has the same layout, but its header takes seconds to compile.
+struct Shape {
+  int sizes[10];
+  constexpr int operator[](int axis) const {
+    return sizes[axis];
+  }
+};
+
 // MLX generates kernel signatures without attributes, so __global__ is redefined to add them.
 // LAUNCH_BOUNDS: maximum threads per CTA, and optionally minimum CTAs per SM, which limits
 // registers.

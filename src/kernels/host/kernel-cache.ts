@@ -1,16 +1,22 @@
 // Kernels by name, compiled when they are first launched, and each launch of them configured once.
+// MLX copies a configuration into the graph when it is called, so an evicted one may be freed while
+// steps that used it are running.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, Language, MakeKernel } from "../../mlx/kernel.ts";
+import { Recent } from "./recent.ts";
 import { kernelSource, type SourceOptions } from "./source.ts";
 
 type Kernel = ReturnType<MakeKernel>;
+
+/** Steps of prompts that are not padded have launches of their own for each number of tokens. */
+export const MOST_CONFIGURED = 512;
 
 export class KernelCache {
   readonly #language: Language;
   readonly #makeKernel: MakeKernel;
   readonly #options: SourceOptions;
   readonly #kernels = new Map<string, Kernel>();
-  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+  readonly #configured = new Recent<string, ReturnType<Kernel["configure"]>>(MOST_CONFIGURED);
 
   constructor(language: Language, make: MakeKernel, options: SourceOptions = {}) {
     this.#language = language;
@@ -39,20 +45,18 @@ export class KernelCache {
     sharedMemory = 0,
   ): MlxArray[] {
     const key = `${name} ${JSON.stringify(launch)}`;
-    let configured = this.#configured.get(key);
-    if (!configured) {
+    const configured = this.#configured.get(key, () => {
       const kernel =
         this.#kernels.get(name) ??
         this.#compile(name, body, Object.keys(inputs), outputs, sharedMemory);
       this.#kernels.set(name, kernel);
-      configured = kernel.configure(launch);
-      this.#configured.set(key, configured);
-    }
+      return kernel.configure(launch);
+    });
     return configured.call(...Object.values(inputs));
   }
 
   free(): void {
-    for (const each of this.#configured.values()) each.free();
+    this.#configured.free();
     for (const each of this.#kernels.values()) each.free();
   }
 

@@ -10,8 +10,7 @@
 // The CTAs of a cluster split K; each finishes a share of the rows, whose partial sums the other
 // CTAs copy to it.
 //
-// Inputs: x (rows, K); weight (N, K) of T; sizes: rows; residual (rows, columns), any array if
-// unused.
+// Inputs: x (rows, K); weight (N, K) of T; residual (rows, columns), any array if unused.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
 // the first half of the matrix's rows and up the second.
 // Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
@@ -28,7 +27,7 @@
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES;
   constexpr int OWN_ROWS = ROWS / SHARES, PART = OWN_ROWS * sums_line(COLUMNS) * 4, SUMS = SHARES * PART;
   constexpr long MADE_COLUMNS = GATED ? N / 2 : N;
-  const int share = cta_x, first_row = cta_y * ROWS, first = cta_z * OWN, rows = min(ROWS, sizes[0] - first_row);
+  const int share = cta_x, first_row = cta_y * ROWS, first = cta_z * OWN, rows = min(ROWS, x_shape[0] - first_row);
   const unsigned barrier = dynamic_shared_memory(), stages = (barrier + 8 + 1023) / 1024 * 1024;
   const unsigned received = stages + (STAGES * STAGE > SUMS ? STAGES * STAGE : SUMS);
   if (SHARES > 1) {

@@ -65,11 +65,9 @@ export class DenseProducts {
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
   }
 
-  /** x (rows, K), weight (N, K), sizes (rows) -> (rows, N), or gated (rows, N / 2) */
+  /** x (rows, K), weight (N, K) -> (rows, N), or gated (rows, N / 2) */
   product(
-    given: Readonly<
-      Record<"x" | "weight" | "sizes", MlxArray> & { residual: MlxArray | undefined }
-    >,
+    given: Readonly<Record<"x" | "weight", MlxArray> & { residual: MlxArray | undefined }>,
     shape: DenseShape,
     isGated: boolean,
   ): MlxArray {

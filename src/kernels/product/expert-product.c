@@ -7,8 +7,8 @@
 // of 64 numbers of K: two steps are being multiplied, the others copied by cp.async. Each of the
 // two warpgroups has 64 rows.
 //
-// Inputs: x (tokens, K) of T; weight (experts, N, K) of T; sizes: rows, K, N, tiles; plan
-// (expert-tiles.c, with tiles of ROWS). A row of x serves EACH consecutive output rows.
+// Inputs: x (tokens, K) of T; weight (experts, N, K) of T; plan (expert-tiles.c, with tiles
+// of ROWS). A row of x serves EACH consecutive output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
 // the first half of the matrix's rows and up the second.
 // Template arguments: T of 16 bits, GATED, EACH, BAND, STAGES.
@@ -20,9 +20,10 @@
 #include "wgmma-operand.h"
   constexpr int ROWS = 128, COLUMNS = 256, LINE = LINE_BYTES, STAGE = (ROWS + COLUMNS) * LINE;
   constexpr int OWN = GATED ? COLUMNS / 2 : COLUMNS;
-  const int K = sizes[1], N = sizes[2], index = cta_z * BAND + cta_x;
-  const int* tile = plan + sizes[0] + 3 * index;
-  const int rows = index < sizes[3] ? tile[2] : 0;
+  const int K = x_shape[1], N = weight_shape[1], index = cta_z * BAND + cta_x;
+  const int all_rows = x_shape[0] * EACH, tiles = (plan_shape[0] - all_rows) / 3;
+  const int* tile = plan + all_rows + 3 * index;
+  const int rows = index < tiles ? tile[2] : 0;
   if (rows <= 0) return;
   const int* order = plan + tile[1];
   const int columns = GATED ? N / 2 : N, first = cta_y * OWN, steps = K / 64;

@@ -32,9 +32,9 @@ export class WideExpertProducts {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** x (N, K), weight (E, N, K), sizes (rows, K, N, tiles), a plan with wide tiles -> (rows, N), or gated (rows, N / 2) */
+  /** x (N, K), weight (E, N, K), a plan with wide tiles -> (rows, N), or gated (rows, N / 2) */
   product(
-    given: Readonly<Record<"x" | "weight" | "sizes" | "plan", MlxArray>>,
+    given: Readonly<Record<"x" | "weight" | "plan", MlxArray>>,
     { rows, tiles }: { rows: number; tiles: number },
     isGated: boolean,
   ): MlxArray {

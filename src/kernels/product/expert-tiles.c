@@ -1,7 +1,7 @@
 // Groups rows by expert (a counting sort) and cuts each expert's rows into tiles, for products with
 // experts; CUDA only.
 //
-// Inputs: experts (rows); sizes: rows, tiles.
+// Input: experts (rows).
 // Output: plan: the row indices sorted by expert (rows), in any order within an expert; then per
 // tile the expert, the tile's first position in that order, and its number of rows, at most TILE.
 // Unused tiles at the end have 0 rows.
@@ -9,7 +9,7 @@
 // Grid: one CTA of WARPS warps; a warp has every WARPS-th expert.
 #include "cuda-instructions.h"
   constexpr int THREADS = WARPS * 32;
-  const int rows = sizes[0], tiles = sizes[1];
+  const int rows = experts_shape[0], tiles = min(rows, (rows + TILE - 1) / TILE + EXPERTS);
   SHARED int counts[EXPERTS], places[EXPERTS];
   for (int expert = thread_index; expert < EXPERTS; expert += THREADS) counts[expert] = 0;
   BARRIER;

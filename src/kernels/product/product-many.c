@@ -9,7 +9,7 @@
 // row that they are in, which avoids bank conflicts.
 //
 // Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
-// SPAN) of T; sizes: rows, K, N; norm: unused; residual (rows, columns), any array if unused. With
+// SPAN) of T; norm: unused; residual (rows, columns), any array if unused. With
 // EXPERTS: weight (experts, N, K); norm is the plan of expert-tiles.c; a row of x serves EACH
 // consecutive output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
@@ -21,10 +21,10 @@
 #include "quantized.h"
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB, PACKS = STEP / 8, ROWS = MT * 16;
   constexpr int OWN = GATED ? NT / 2 : NT, STAGE = KS * ROWS * PACKS * 16;
-  const int K = sizes[1], N = sizes[2];
+  const int K = x_shape[1], N = weight_shape[EXPERTS ? 1 : 0];
   const int* order = reinterpret_cast<const int*>(norm);
-  const int* tile = order + sizes[0] + 3 * cta_x;
-  const int rows = EXPERTS ? tile[2] : sizes[0] - cta_x * ROWS;
+  const int* tile = order + x_shape[0] * EACH + 3 * cta_x;
+  const int rows = EXPERTS ? tile[2] : x_shape[0] - cta_x * ROWS;
   if (rows <= 0) return;
   const int first_row = EXPERTS ? tile[1] : cta_x * ROWS;
   const int expert = EXPERTS ? tile[0] : 0;

@@ -9,7 +9,7 @@
 // does not change.
 //
 // Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
-// SPAN) of T; sizes: rows; norm (K); residual (rows, columns). Unused inputs may be any array. With
+// SPAN) of T; norm (K); residual (rows, columns). Unused inputs may be any array. With
 // EXPERTS: weight (experts, N, K), norm has the expert of each output row, a CTA has one row only,
 // and a row of x serves EACH output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
@@ -18,7 +18,7 @@
 // (0: no norm), GATED, RESIDUAL, EXPERTS, EACH; NT, KS, WARPS, AHEAD.
 // Grid: (rows / 16, N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (rows, ...).
 #include "quantized.h"
-  const int rows = EXPERTS ? 1 : sizes[0] - cta_x * 16;
+  const int rows = EXPERTS ? 1 : x_shape[0] - cta_x * 16;
   const int first_row = EXPERTS ? cta_x : cta_x * 16;
   if (EXPERTS) AWAIT_INPUTS;
   const long expert = EXPERTS ? reinterpret_cast<const int*>(norm)[cta_x] : 0;

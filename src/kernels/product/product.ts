@@ -6,9 +6,9 @@ import type { MlxArray } from "../../mlx/array.ts";
 import type { ProductOptions } from "../../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";
-import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { Constants } from "../host/constants.ts";
-import { kernelSource } from "../host/source.ts";
+import { KernelCache } from "../host/kernel-cache.ts";
 import { DenseProducts, denseShape } from "./dense-product.ts";
 import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
 import tilesBody from "./expert-tiles.c" with { type: "text" };
@@ -23,8 +23,9 @@ import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 /** cuBLAS is faster with larger matrices. */
 const MOST_ELEMENTS = 10 * 2 ** 20;
 
-/** The most rows of the kernel for few. */
+/** The most rows of the kernel for few, and its warps. */
 const FEW = 16;
+const FEW_WARPS = 8;
 
 /** With more rows than this it is faster to dequantize the matrix for cuBLAS. */
 const MANY = 256;
@@ -128,8 +129,6 @@ type Launch = {
   /** The kernel's name, and its text. */
   name: string;
   body: string;
-  /** Groups that are to share a multiprocessor, where compilers would take too many registers for that. */
-  resident?: number;
   /** Per group: warps, rows, and bytes of dynamic shared memory. */
   warps: number;
   rows: number;
@@ -146,8 +145,7 @@ function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: numbe
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
     body: fewBody,
-    resident: 2,
-    warps: 8,
+    warps: FEW_WARPS,
     rows: FEW,
     sharedMemory: 0,
     tiles,
@@ -162,38 +160,41 @@ function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: numbe
   return launch(2, 8, 4);
 }
 
-/** Larger tiles read less, but there are fewer of them to keep the GPU busy (docs/log.md). */
-function launchOfMany(rows: number, outputs: number, bits: number): Launch {
-  const launch = (rowTiles: number, tiles: number, shares: number) => ({
-    name: "product_many",
+/** Of product-many.c, with tiles of `rowTiles` times 16 rows. */
+function manyLaunch(
+  rowTiles: number,
+  tiles: number,
+  shares: number,
+  bits: number,
+  hasExperts = false,
+): Launch {
+  // The rows' elements of two steps: 512 / bits of each share.
+  const sharedMemory = 2 * rowTiles * 16 * shares * (512 / bits) * 2;
+  return {
+    // A kernel has one size of shared memory.
+    name: `product_many_${sharedMemory}`,
     body: manyBody,
     warps: 4,
     rows: rowTiles * 16,
-    // The rows' elements of two steps: 512 / bits of each share.
-    sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
+    sharedMemory,
     tiles,
     shares,
-    template: { MT: rowTiles, EXPERTS: false },
-  });
+    template: { MT: rowTiles, EXPERTS: hasExperts },
+  };
+}
+
+/** Larger tiles read less, but there are fewer of them to keep the GPU busy (docs/log.md). */
+function launchOfMany(rows: number, outputs: number, bits: number): Launch {
   const columns = Math.ceil(rows / 32) * outputs;
-  if (columns <= 48 * GROUPS || outputs % 32 !== 0) return launch(2, 2, 4);
-  if (columns <= 104 * GROUPS || outputs % 64 !== 0) return launch(2, 4, 4);
-  return launch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2);
+  if (columns <= 48 * GROUPS || outputs % 32 !== 0) return manyLaunch(2, 2, 4, bits);
+  if (columns <= 104 * GROUPS || outputs % 64 !== 0) return manyLaunch(2, 4, 4, bits);
+  return manyLaunch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2, bits);
 }
 
 /** Where many rows share a matrix, wide tiles without shares of K read less. */
 function launchOfExperts({ rowTiles }: ExpertPlan, { outputs, bits }: Form): Launch {
   const shares = rowTiles === 4 && outputs % 128 === 0 ? 1 : 4;
-  return {
-    name: "product_many",
-    body: manyBody,
-    warps: 4,
-    rows: rowTiles * 16,
-    sharedMemory: 2 * rowTiles * 16 * shares * (512 / bits) * 2,
-    tiles: 4,
-    shares,
-    template: { MT: rowTiles, EXPERTS: true },
-  };
+  return manyLaunch(rowTiles, 4, shares, bits, true);
 }
 
 /** A row for each expert. */
@@ -204,8 +205,6 @@ function launchOfRows(kind: Matrix["kind"], form: Form): Launch {
 
 /** As the kernel takes it, which has no norm where it is 0. */
 const billionths = (eps: number) => Math.round(eps * 1e9);
-
-type Kernel = ReturnType<MakeKernel>;
 
 /** Rows sorted by their experts. */
 export type ExpertPlan = {
@@ -220,9 +219,9 @@ export type ExpertPlan = {
 };
 
 export class Products {
-  readonly #makeKernel: MakeKernel;
-  readonly #kernels = new Map<string, Kernel>();
-  readonly #configured = new Map<string, ReturnType<Kernel["configure"]>>();
+  /** Bounded so that two groups share an SM: otherwise the compiler takes too many registers. */
+  readonly #few: KernelCache;
+  readonly #many: KernelCache;
   readonly #constants = new Constants();
   readonly #wide: WideExpertProducts | undefined;
   readonly #warpgroups: WarpgroupProducts | undefined;
@@ -245,7 +244,10 @@ export class Products {
       ...groups
     }: AskedShape & { multiprocessors?: number } = {},
   ) {
-    this.#makeKernel = make;
+    const headers = productHeaders;
+    const defines = [`LAUNCH_BOUNDS ${FEW_WARPS * 32}, 2`];
+    this.#few = new KernelCache("cuda", make, { headers, defines });
+    this.#many = new KernelCache("cuda", make, { headers });
     this.#norm = norm;
     this.#vectors = new Vectors(make, this.#constants, hasWgmma ? multiprocessors : undefined);
     this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
@@ -272,16 +274,14 @@ export class Products {
     const { weight, outputs, inputs, bits } = form;
     if (matrix.kind === "packed" && rows > FEW && this.#warpgroups?.takes(rows, form)) {
       const { scales, biases } = matrix.matrix;
-      const sizes = this.#constants.ints(rows, inputs, outputs);
-      const given = { x, weight, scales, biases: biases!, sizes, residual };
+      const given = { x, weight, scales, biases: biases!, residual };
       return this.#warpgroups.product(given, form, isGated);
     }
     if (this.#dense && this.#prompts && matrix.kind === "dense" && rows > FEW) {
-      const given = { x, weight, sizes: this.#constants.ints(rows), residual };
       const dense = denseShapeOf(rows, form);
-      if (dense) return this.#dense.product(given, dense, isGated);
+      if (dense) return this.#dense.product({ x, weight, residual }, dense, isGated);
       if (isGated && !residual && fitsPrompt(rows, outputs, inputs)) {
-        return this.#prompts.gated({ x, weight, sizes: given.sizes });
+        return this.#prompts.gated({ x, weight });
       }
     }
     const launch =
@@ -320,28 +320,12 @@ export class Products {
     const rowTiles = isWide ? WIDE_ROW_TILES : each <= MOST_OF_ONE_TILE ? 1 : each <= 32 ? 2 : 4;
     const tiles = Math.min(rows, Math.ceil(rows / (rowTiles * 16)) + experts);
     const template = { EXPERTS: experts, TILE: rowTiles * 16, WARPS: 32 };
-    const key = ["tiles", rows, tiles, ...Object.values(template)].join();
-    let configured = this.#configured.get(key);
-    if (!configured) {
-      const name = "expert_tiles";
-      const kernel =
-        this.#kernels.get(name) ??
-        this.#makeKernel("cuda", {
-          name: `mlx_serve_${name}`,
-          inputs: ["experts", "sizes"],
-          outputs: ["plan"],
-          ...kernelSource(tilesBody, "cuda"),
-        });
-      this.#kernels.set(name, kernel);
-      configured = kernel.configure({
-        outputs: [{ shape: [rows + 3 * tiles], dtype: "int32" }],
-        grid: [32 * 32, 1, 1],
-        threadGroup: [32 * 32, 1, 1],
-        template,
-      });
-      this.#configured.set(key, configured);
-    }
-    const order = configured.call(chosen, this.#constants.ints(rows, tiles))[0]!;
+    const order = this.#many.run("expert_tiles", tilesBody, { experts: chosen }, "plan", {
+      outputs: [{ shape: [rows + 3 * tiles], dtype: "int32" }],
+      grid: [32 * 32, 1, 1],
+      threadGroup: [32 * 32, 1, 1],
+      template,
+    });
     this.#lastPlan = { chosen, experts, order, rows, rowTiles, tiles };
     return this.#lastPlan;
   }
@@ -354,8 +338,7 @@ export class Products {
       return this.#vectors.product(x, matrix, form, { isGated, chosen: order });
     }
     if (this.#wide && rowTiles === WIDE_ROW_TILES) {
-      const sizes = this.#constants.ints(rows, form.inputs, form.outputs, groups);
-      return this.#wide.product({ x, weight: form.weight, sizes, plan: order }, plan, isGated);
+      return this.#wide.product({ x, weight: form.weight, plan: order }, plan, isGated);
     }
     const launch = rowTiles === 0 ? launchOfRows(matrix.kind, form) : launchOfExperts(plan, form);
     const each = rows / x.shape[0]!;
@@ -368,16 +351,16 @@ export class Products {
     this.#dense?.free();
     this.#prompts?.free();
     this.#vectors.free();
-    for (const each of this.#configured.values()) each.free();
+    this.#few.free();
+    this.#many.free();
     this.#constants.free();
-    for (const each of this.#kernels.values()) each.free();
   }
 
   /** `groups` in the direction of rows. */
   #launch(
     x: MlxArray,
     matrix: Matrix,
-    { weight, bits, span, outputs, inputs }: Form,
+    { weight, bits, span, outputs }: Form,
     launch: Launch,
     work: {
       rows: number;
@@ -389,50 +372,37 @@ export class Products {
     },
   ): MlxArray {
     const { rows, groups, each = 1, isGated, norm, residual } = work;
-    const template = {
-      T: x.dtype,
-      BITS: bits,
-      SPAN: span,
-      NT: launch.tiles,
-      KS: launch.shares,
-      WARPS: launch.warps,
-      GATED: isGated,
-      RESIDUAL: residual !== undefined,
-      EACH: each,
-      ...launch.template,
+    const threads = launch.warps * 32;
+    const columns = (launch.warps / launch.shares) * launch.tiles * 8;
+    const configuration: KernelLaunch = {
+      outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+      grid: [groups * threads, outputs / columns, 1],
+      threadGroup: [threads, 1, 1],
+      template: {
+        T: x.dtype,
+        BITS: bits,
+        SPAN: span,
+        NT: launch.tiles,
+        KS: launch.shares,
+        WARPS: launch.warps,
+        GATED: isGated,
+        RESIDUAL: residual !== undefined,
+        EACH: each,
+        ...launch.template,
+      },
     };
-    const key = [launch.name, rows, groups, outputs, ...Object.values(template)].join();
-    let configured = this.#configured.get(key);
-    if (!configured) {
-      const threads = launch.warps * 32;
-      const columns = (launch.warps / launch.shares) * launch.tiles * 8;
-      configured = this.#kernelOf(launch).configure({
-        outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-        grid: [groups * threads, outputs / columns, 1],
-        threadGroup: [threads, 1, 1],
-        template,
-      });
-      this.#configured.set(key, configured);
-    }
     const { scales, biases } = matrix.kind === "packed" ? matrix.matrix : { scales: x, biases: x };
-    const sizes = this.#constants.ints(rows, inputs, outputs);
+    const { name, body, sharedMemory } = launch;
+    const kernels = body === fewBody ? this.#few : this.#many;
     // Inputs that the kernel does not use may be any array.
-    return configured.call(x, weight, scales, biases!, sizes, norm ?? x, residual ?? x)[0]!;
-  }
-
-  #kernelOf({ name, body, sharedMemory, warps, resident }: Launch): Kernel {
-    const key = `${name} ${sharedMemory}`;
-    const found = this.#kernels.get(key);
-    if (found) return found;
-    const bounds = resident ? [`LAUNCH_BOUNDS ${warps * 32}, ${resident}`] : [];
-    const made = this.#makeKernel("cuda", {
-      name: `mlx_serve_${name}`,
-      inputs: ["x", "weight", "scales", "biases", "sizes", "norm", "residual"],
-      outputs: ["made"],
-      sharedMemory,
-      ...kernelSource(body, "cuda", { headers: productHeaders, defines: bounds }),
-    });
-    this.#kernels.set(key, made);
-    return made;
+    const given = {
+      x,
+      weight,
+      scales,
+      biases: biases!,
+      norm: norm ?? x,
+      residual: residual ?? x,
+    };
+    return kernels.run(name, body, given, "made", configuration, sharedMemory);
   }
 }

@@ -4,7 +4,6 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
-import { Constants } from "../host/constants.ts";
 import { fitsPrompt, PREPARED_HEAD_DIM, PromptProducts } from "./prompt-product.ts";
 
 /** x (rows, K), weight (N, K) */
@@ -12,7 +11,6 @@ type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 
 export class PromptHeads {
   readonly #products: PromptProducts;
-  readonly #constants = new Constants();
   /** Of products that may be prepared, as long as they are there. */
   readonly #factors = new WeakMap<MlxArray, Factors>();
 
@@ -45,17 +43,10 @@ export class PromptHeads {
     if (!factors || !isWhole || NORMED || SHARES_KV) return undefined;
     // They may be gone by now, with the scope that they were made in.
     if (factors.x.handle === null) return undefined;
-    const sizes = this.#constants.ints(factors.x.shape[0]!);
-    return this.#products.prepared(
-      { ...factors, sizes, ...given },
-      columns,
-      lastQueries,
-      constants,
-    );
+    return this.#products.prepared({ ...factors, ...given }, columns, lastQueries, constants);
   }
 
   free(): void {
     this.#products.free();
-    this.#constants.free();
   }
 }

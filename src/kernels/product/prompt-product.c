@@ -15,7 +15,7 @@
 // and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles
 // are split in two, 64 gate and 64 up columns each.
 //
-// Inputs: x (rows, K); weight (N, K) of T, gate first, then up; sizes: rows. With PREPARES also
+// Inputs: x (rows, K); weight (N, K) of T, gate first, then up. With PREPARES also
 // layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), written in place, and places
 // (packPlaces).
 // Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps:
@@ -45,7 +45,7 @@
 #endif
   // Columns of each kind that one CTA of the cluster loads; a halved tile has as many in total.
   constexpr int SHARE = OWN / CLUSTER_CTAS;
-  const int rows = sizes[0], rank = cta_x % CLUSTER_CTAS;
+  const int rows = x_shape[0], rank = cta_x % CLUSTER_CTAS;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
   const unsigned panels = stages + STAGES * STAGE, full = panels + WARPS * 2 * PANEL_BYTES, empty = full + STAGES * 8;
   if (thread_index == 0)

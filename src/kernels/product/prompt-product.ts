@@ -37,7 +37,7 @@ export function fitsPrompt(rows: number, columns: number, inputs: number): boole
   return ((rows / ROWS) * across) / (turns * clusters) >= LEAST_SHARE;
 }
 
-type Rows = Readonly<Record<"x" | "weight" | "sizes", MlxArray>>;
+type Rows = Readonly<Record<"x" | "weight", MlxArray>>;
 type Heads = Readonly<Record<"layer" | "places" | "keys" | "values", MlxArray>>;
 type Constants = NonNullable<KernelLaunch["template"]>;
 
@@ -48,7 +48,7 @@ export class PromptProducts {
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
   }
 
-  /** x (rows, K), weight (N, K) of a gate and of what it gates, sizes (rows) -> (rows, N / 2) */
+  /** x (rows, K), weight (N, K) of a gate and of what it gates -> (rows, N / 2) */
   gated(given: Rows, groups = GROUPS): MlxArray {
     return this.#run("prompt_product", given, given.weight.shape[0]! / 2, groups);
   }

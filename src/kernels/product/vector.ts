@@ -244,7 +244,7 @@ export class Vectors {
       numbers: this.#constants.floats(norm?.eps ?? 0),
       residual: residual ?? x,
       ...(streamed
-        ? { claims: streamed.isClaimed ? this.#constants.counter(weight) : this.#constants.ints(0) }
+        ? { claims: this.#constants.counter(streamed.isClaimed ? weight : undefined) }
         : { chosen: chosen ?? x }),
     };
     const launch: KernelLaunch = {

@@ -13,7 +13,7 @@
 // and finishes some packs of columns.
 //
 // Inputs: x (rows, K); weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T;
-// sizes: rows, K, N; residual (rows, columns), any array if unused.
+// residual (rows, columns), any array if unused.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
 // the first half of the matrix's rows and up the second.
 // Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES
@@ -32,9 +32,9 @@
   constexpr int FACTOR_BYTES = SPANS < WORD_SPANS ? 4 : SPANS * 2;
   constexpr int MATRIX = ROWS * STEP * 2, FACTORS = MATRIX + COLUMNS * COLUMN_BYTES;
   constexpr int STAGE = FACTORS + COLUMNS * 2 * FACTOR_BYTES;
-  const int K = sizes[1], N = sizes[2], columns = GATED ? N / 2 : N;
+  const int K = x_shape[1], N = weight_shape[0], columns = GATED ? N / 2 : N;
   const int share = cta_x, first = cta_z * OWN, first_row = cta_y * ROWS;
-  const int rows = min(ROWS, sizes[0] - first_row);
+  const int rows = min(ROWS, x_shape[0] - first_row);
   const int begin = K / STEP * share / SHARES, steps = K / STEP * (share + 1) / SHARES - begin;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
   // The matrix row of one of this CTA's columns; row 0 for columns past the end.

@@ -112,10 +112,10 @@ export class WarpgroupProducts {
     return rows >= (this.#asked.leastRows ?? LEAST_ROWS) && inputs % 128 === 0;
   }
 
-  /** x (rows, K), weight (N, K), sizes (rows, K, N) -> (rows, N), or gated (rows, N / 2) */
+  /** x (rows, K), weight (N, K) -> (rows, N), or gated (rows, N / 2) */
   product(
     given: Readonly<
-      Record<"x" | "weight" | "scales" | "biases" | "sizes", MlxArray> & {
+      Record<"x" | "weight" | "scales" | "biases", MlxArray> & {
         residual: MlxArray | undefined;
       }
     >,

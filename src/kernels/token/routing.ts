@@ -6,6 +6,7 @@ import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts"
 import { flatten } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
+import { Recent } from "../host/recent.ts";
 import combineBody from "./combine.c" with { type: "text" };
 import routeBody from "./route.c" with { type: "text" };
 
@@ -59,6 +60,8 @@ export function fitsRouting({ experts, each, scores, softcap, groups, shared }: 
 }
 
 const THREADS = 256;
+/** Layers of experts, of models that are loaded or were recently. */
+const MOST_LAYERS = 1024;
 
 /** Maximum warps per CTA for a token's scores, and tokens up to which that beats a product. */
 const SCORING_WARPS = 32;
@@ -74,7 +77,7 @@ export class RoutingKernels {
   readonly #kernels: KernelCache;
   /** Kernels that compute the scores too. */
   readonly #scoring: KernelCache;
-  readonly #numbers = new Map<Routing, MlxArray>();
+  readonly #numbers = new Recent<Routing, MlxArray>(MOST_LAYERS);
 
   constructor(language: Language, make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache(language, make);
@@ -141,19 +144,18 @@ export class RoutingKernels {
   free(): void {
     this.#kernels.free();
     this.#scoring.free();
-    for (const each of this.#numbers.values()) each.free();
+    this.#numbers.free();
   }
 
   /** The scale at 0, and the corrections from index 8 on (route.c). */
   #numbersOf(routing: Routing): MlxArray {
-    const found = this.#numbers.get(routing);
-    if (found) return found;
-    using _ = new Scope();
-    const { scale, correction } = routing;
-    const corrections = correction ? flatten(correction).numbers() : [];
-    const made = hold(array(Float32Array.of(scale, 0, 0, 0, 0, 0, 0, 0, ...corrections)));
-    made.evaluate();
-    this.#numbers.set(routing, made);
-    return made;
+    return this.#numbers.get(routing, () => {
+      using _ = new Scope();
+      const { scale, correction } = routing;
+      const corrections = correction ? flatten(correction).numbers() : [];
+      const made = hold(array(Float32Array.of(scale, 0, 0, 0, 0, 0, 0, 0, ...corrections)));
+      made.evaluate();
+      return made;
+    });
   }
 }
