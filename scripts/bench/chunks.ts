@@ -5,7 +5,7 @@
 // It fails if any two differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../../ffi/native.ts";
-import { hasWgmma, warpgroupChunks } from "../../src/device/cuda.ts";
+import { warpgroupChunks } from "../../src/device/cuda.ts";
 import {
   type LayerWork,
   PagedAttention,
@@ -14,6 +14,7 @@ import {
   packTiles,
   type WarpgroupChunks,
 } from "../../src/kernels/attention/paged-attention.ts";
+import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { array, evaluate, type MlxArray } from "../../src/mlx/array.ts";
 import { makeKernel } from "../../src/mlx/kernel.ts";
@@ -58,14 +59,15 @@ const loads = [
 const CHAIN = 20;
 
 const { device } = openMlx(findLibrary(), { device: "gpu" });
-if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
+const gpu = gpuFacts(device);
+if (!gpu.hasWgmma) throw new Error("this GPU has no wgmma");
 
 const made = (hopper: WarpgroupChunks | undefined) =>
   new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, makeKernel, hopper);
 const variants = values.variants.split(",").filter((each) => each !== "");
 const kernels = new Map([
   ["chunks", made(undefined)],
-  ["warpgroups", made(warpgroupChunks(device))],
+  ["warpgroups", made(warpgroupChunks(gpu))],
   ...variants.map((each) => {
     const [keys, stages, groups] = each.split("x").map(Number) as [number, number, number];
     return [each, made({ keys, stages, groups })] as const;

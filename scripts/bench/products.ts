@@ -9,7 +9,7 @@
 // prompts (src/kernels/product/prompt-product.c), beside MLX's with the gate behind it. It fails if results differ.
 import { parseArgs } from "node:util";
 import { findLibrary } from "../../ffi/native.ts";
-import { hasWgmma } from "../../src/device/cuda.ts";
+import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
 import { Products } from "../../src/kernels/product/product.ts";
 import { fitsPrompt } from "../../src/kernels/product/prompt-product.ts";
@@ -70,16 +70,17 @@ const CACHE_BYTES = 2 ** 27;
 const BATCHES = 8;
 
 const { device } = openMlx(findLibrary(), { device: "gpu" });
-if (!hasWgmma(device)) throw new Error("this GPU has no wgmma");
+const gpu = gpuFacts(device);
+if (!gpu.hasWgmma) throw new Error("this GPU has no wgmma");
 
 const variants = values.variants.split(",").filter(Boolean).map(parseVariant);
-const many = new Products(makeKernel, false);
+const many = new Products({ ...gpu, hasWgmma: false });
 const gateKernels = new Gates(makeKernel);
 /** With few rows too, where a model would not have it. */
 const leastRows = 17;
 const warpgroups = [{}, ...variants].map((groups) => ({
   groups,
-  products: new Products(makeKernel, true, undefined, { ...groups, leastRows }),
+  products: new Products(gpu, makeKernel, undefined, { ...groups, leastRows }),
 }));
 
 type Way = { name: string; by(x: MlxArray, matrix: number, isGated: boolean): MlxArray };
@@ -116,7 +117,7 @@ for (const described of values.matrices.split(",")) {
         products.product(x, matrices[i]!, { isGated });
     const { bits, groupSize: span } = quantization;
     const sizes = { rows, columns: outputs, inputs, bits, span };
-    const isPrompt = isDense && isGated && fitsPrompt(rows, outputs, inputs);
+    const isPrompt = isDense && isGated && fitsPrompt(gpu, rows, outputs, inputs);
     // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated. The kernel for prompts
     // always gates, and so does bfloat16 beside it.
     const possible: Way[] = [
@@ -129,7 +130,7 @@ for (const described of values.matrices.split(",")) {
       },
       ...(isDense ? [] : [{ name: "product-many", by: byProducts(many) }]),
       ...warpgroups.map(({ groups, products }) => ({
-        name: isDense ? "our kernel" : nameOf(groupShape(sizes, groups)),
+        name: isDense ? "our kernel" : nameOf(groupShape(gpu, sizes, groups)),
         by: byProducts(products),
       })),
     ];

@@ -1,6 +1,7 @@
 // What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
 // instead of run.
 import { findLibrary } from "../../ffi/native.ts";
+import { warpgroupChunks } from "../../src/device/cuda.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { HeadProducts } from "../../src/kernels/attention/head-product.ts";
 import { LatentKernels } from "../../src/kernels/attention/latent-attention.ts";
@@ -10,6 +11,7 @@ import {
   packPlaces,
   packTables,
 } from "../../src/kernels/attention/paged-attention.ts";
+import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
 import { Products } from "../../src/kernels/product/product.ts";
 import { PromptHeads } from "../../src/kernels/product/prompt-heads.ts";
@@ -51,6 +53,8 @@ const recordedKernel: MakeKernel = (_, kernel) => ({
   }),
   free() {},
 });
+
+const hopper = gpuFacts({ architecture: "sm_90" });
 
 const HEAD_DIMS = [64, 80, 96, 128, 192, 256, 512];
 const DTYPES = ["float32", "float16", "bfloat16"] as const;
@@ -102,7 +106,8 @@ function recordAttention(language: Language, dtype: Dtype): void {
       const heads = KV_HEADS * headsPerKv;
       const shape = { heads, kvHeads: KV_HEADS, headDim };
       const attention = new PagedAttention(language, shape, dtype, recordedKernel);
-      const onHopper = new PagedAttention(language, shape, dtype, recordedKernel, { groups: 132 });
+      const warpgroups = warpgroupChunks(hopper);
+      const onHopper = new PagedAttention(language, shape, dtype, recordedKernel, warpgroups);
       const pool = zeros([4, KV_HEADS, 32, headDim], dtype);
       const pools = { keys: pool, values: pool };
       for (const tokens of TOKENS) {
@@ -335,7 +340,7 @@ function recordHeadProducts(dtype: "float16" | "bfloat16"): void {
 function recordProducts(dtype: "float16" | "bfloat16"): void {
   for (const bits of [16, 8, 4]) {
     using _ = new Scope();
-    const products = new Products(recordedKernel);
+    const products = new Products(gpuFacts({}), recordedKernel);
     const matrixOf = (...shape: number[]): Matrix => {
       const weight = zeros(shape, dtype);
       if (bits === 16) return { kind: "dense", weight };
@@ -371,7 +376,7 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
 
 /** One token with a quantized matrix on a Hopper GPU: as many tiles at once as there are, and a head's many. */
 function recordStreams(dtype: "float16" | "bfloat16"): void {
-  const products = new Products(recordedKernel, true);
+  const products = new Products(hopper, recordedKernel);
   for (const [bits, groupSize, outputs, inputs] of [
     [4, 64, 5120, 3072],
     [4, 64, 3072, 8192],
@@ -412,7 +417,7 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
     [2, 2, 8, 64, 128],
   ] as const) {
     using _ = new Scope();
-    const products = new Products(recordedKernel, true, undefined, {
+    const products = new Products(hopper, recordedKernel, undefined, {
       tiles,
       shares,
       leastRows: 17,
@@ -432,7 +437,7 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
 /** Some rows with a dense matrix, where a GPU has wgmma: in groups of one warpgroup and two, and in clusters. */
 function recordDense(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
-  const products = new Products(recordedKernel, true);
+  const products = new Products(hopper, recordedKernel);
   for (const [outputs, inputs] of [
     [1024, 2048],
     [1024, 3072],
@@ -456,7 +461,7 @@ function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const [rows, dims, headDim] = [8192, 1024, 128];
   for (const heads of [4, 28]) {
-    const promptHeads = new PromptHeads(recordedKernel);
+    const promptHeads = new PromptHeads(hopper, recordedKernel);
     const shape = { heads, kvHeads: KV_HEADS, headDim };
     const attention = new PagedAttention(
       "cuda",
@@ -487,7 +492,7 @@ function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
 /** Many rows with dense experts, where a GPU has wgmma. */
 function recordWideExperts(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
-  const products = new Products(recordedKernel, true);
+  const products = new Products(hopper, recordedKernel);
   const [tokens, each] = [2048, 6];
   for (const [experts, width] of [
     [32, 512],

@@ -4,6 +4,7 @@ import { has } from "../../ffi/lib.ts";
 import { fitsHeads, HeadProducts } from "../kernels/attention/head-product.ts";
 import { LatentKernels } from "../kernels/attention/latent-attention.ts";
 import { PagedAttention, type WarpgroupChunks } from "../kernels/attention/paged-attention.ts";
+import { type Gpu, gpuFacts } from "../kernels/host/gpu.ts";
 import type { Dense, Matrix, Packed } from "../kernels/product/matrix.ts";
 import { fitsExperts, MOST_SORTED, Products, quickestRows } from "../kernels/product/product.ts";
 import { PromptHeads } from "../kernels/product/prompt-heads.ts";
@@ -57,11 +58,12 @@ const takesLong = (tokens: number, weightBytes: number) =>
 
 /** Without our libmlxc: no recording, no pinned memory; steps are compiled functions. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
+  const facts = gpuFacts(info);
   const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
   const sums = new SumNorms(make);
   const norm: Device["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
-  const products = new Products(make, hasWgmma(info), norm);
+  const products = new Products(facts, make, norm);
   const gates = new Gates(make);
   const gate: Gate = Object.assign((...given: Parameters<Gate>) => gpu.gate(...given), {
     halves: (gating: Gating, halves: MlxArray) =>
@@ -69,7 +71,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   });
   const routing = new RoutingKernels("cuda", make);
   const heads = new HeadProducts(make);
-  const promptHeads = hasWgmma(info) ? new PromptHeads(make) : undefined;
+  const promptHeads = facts.hasWgmma ? new PromptHeads(facts, make) : undefined;
   const rows = new BestKernels("cuda", make);
   const lookups = new Lookups(make);
   const copies = new WeakMap<QuantizedMatrix, Dense>();
@@ -117,7 +119,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         if (!each) return [];
         const own = fused((x, fusing) => products.product(x, each, fusing), bias, gate);
         const isUnpacked = each.kind === "dense" || copy !== undefined;
-        const isQuickest = quickestRows(each, dtype, isUnpacked, hasWgmma(info));
+        const isQuickest = quickestRows(each, dtype, isUnpacked, facts);
         // A single row is memory-bound, so the quantized matrix is faster than its copy.
         return {
           own,
@@ -173,9 +175,10 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     },
     best: (x) => rows.best(x),
     attention: (shape, dtype) =>
-      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(info), promptHeads),
+      new PagedAttention("cuda", shape, dtype, make, warpgroupChunks(facts), promptHeads),
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
-    recurrence: () => new RecurrenceKernels("cuda", make, hasWgmma(info) ? HOPPER_GROUPS : 0),
+    recurrence: () =>
+      new RecurrenceKernels("cuda", make, facts.hasWgmma ? facts.multiprocessors : 0),
     tokenBudget: TOKEN_BUDGET,
     besideTokens: BESIDE_TOKENS,
     // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small
@@ -216,16 +219,8 @@ const pinnedValues: typeof hostValues = {
   fetch: fetched,
 };
 
-/** SMs of the largest Hopper GPU. */
-const HOPPER_GROUPS = 132;
-
-/** Whether the GPU has wgmma: Hopper only; Blackwell replaced it. */
-export function hasWgmma(info: Runtime["device"]): boolean {
-  return info.architecture === "sm_90";
-}
-
-export function warpgroupChunks(info: Runtime["device"]): WarpgroupChunks | undefined {
-  return hasWgmma(info) ? { groups: HOPPER_GROUPS } : undefined;
+export function warpgroupChunks(gpu: Gpu): WarpgroupChunks | undefined {
+  return gpu.hasWgmma ? { groups: gpu.multiprocessors } : undefined;
 }
 
 /**

@@ -2,6 +2,7 @@
 // that opened it: in the server, that is the engine Worker.
 import { join } from "node:path";
 import { catchErrors, check, takeHandle } from "../../ffi/error.ts";
+import { gpuAttributes } from "../../ffi/gpu-attributes.ts";
 import { mlxc, openLibrary } from "../../ffi/lib.ts";
 import { cText, type Pointer, readText } from "../../ffi/memory.ts";
 import { type Backend, cacheDirectory } from "../../ffi/native.ts";
@@ -13,7 +14,7 @@ import { Stream } from "./stream.ts";
 export type Runtime = {
   backend: Backend;
   mlxVersion: string;
-  /** What MLX says of its device: name, memory, architecture. */
+  /** What MLX and CUDA say of the device: name, memory, architecture, multiprocessors. */
   device: Record<string, string | number>;
   stream: Stream;
 };
@@ -36,7 +37,9 @@ export function openMlx(
     if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
-    const runtime = { backend, mlxVersion: mlxVersion(), device: deviceInfo(handle), stream };
+    const attributes = backend === "cuda" ? gpuAttributes() : {};
+    const info = { ...deviceInfo(handle), ...attributes };
+    const runtime = { backend, mlxVersion: mlxVersion(), device: info, stream };
     if (backend === "cuda") keepKernels(runtime);
     return runtime;
   } finally {

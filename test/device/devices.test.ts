@@ -234,6 +234,64 @@ test.skipIf(backend() !== "cpu")(
   },
 );
 
+test.skipIf(backend() !== "cpu")("launches are for as many SMs as the GPU has", () => {
+  using _ = new Scope();
+  const groupsOn = (multiprocessors: number): Record<string, unknown> => {
+    const groups: Record<string, unknown> = {};
+    const make: MakeKernel = (_, { name }) => ({
+      configure: ({ outputs, template }) => {
+        groups[name.replace(/^mlx_serve_|_\d+$/g, "")] = template?.GROUPS;
+        return {
+          call: () => outputs.map(({ shape, dtype }) => zeros(shape, dtype)),
+          free() {},
+        };
+      },
+      free() {},
+    });
+    const device = openDevice("cuda", { architecture: "sm_90", multiprocessors }, make);
+    const quantization = { bits: 4, groupSize: 64, mode: "affine" } as const;
+    const factors = () => zeros([16_384, 48], "bfloat16");
+    const weight = zeros([16_384, 384], "uint32");
+    const matrix = { weight, scales: factors(), biases: factors() };
+    const held: MlxArray[] = [];
+    const keep = (each: MlxArray) => {
+      held.push(hold(each));
+      return each;
+    };
+    const options = {
+      dtype: "bfloat16",
+      bias: undefined,
+      keepDequantized: false,
+      keepView: keep,
+      keepWeight: (made: () => MlxArray) => keep(made()),
+    } as const;
+    const linear = device.linear({ kind: "packed", matrix, quantization }, options);
+    linear(zeros([1, 3072], "bfloat16"));
+    const dense = { kind: "dense", weight: zeros([256, 64], "bfloat16") } as const;
+    // One tile for each cluster of two.
+    const x = zeros([multiprocessors * 128, 64], "bfloat16");
+    device.linear(dense, options)(x, { gating: "swiglu" });
+    const shape = { heads: 4, kvHeads: 2, headDim: 128 };
+    const attention = device.attention(shape, "bfloat16");
+    const pool = zeros([4, 2, 32, 128], "bfloat16");
+    const integers = array(new Int32Array(64));
+    const pools = { keys: pool, values: pool };
+    const queries = zeros([64, 512], "bfloat16");
+    attention.chunks!.attend(queries, pools, integers, integers, integers, { scale: 1 });
+    const clustered = attention.clustered?.groups;
+    for (const each of [...held, attention, device]) each.free();
+    return { ...groups, clustered };
+  };
+  for (const sms of [132, 114]) {
+    expect(groupsOn(sms)).toEqual({
+      streamed_vector: sms,
+      prompt_product: sms,
+      warpgroup_chunks: sms,
+      clustered: sms,
+    });
+  }
+});
+
 describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights", () => {
   /** A matrix, and what is multiplied by it; `kept` is what is kept for a copy. */
   function opened(bits: number, kept = (copy: MlxArray) => copy) {

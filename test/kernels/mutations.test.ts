@@ -28,6 +28,7 @@ import { type AttentionCase, checkAttention } from "../support/checked-attention
 import { checkChunks } from "../support/checked-chunks.ts";
 import { checkHeads } from "../support/checked-heads.ts";
 import { orderedKernel } from "../support/emulated-kernel.ts";
+import { hopper } from "../support/gpus.ts";
 import { useMlx } from "../support/mlx.ts";
 import { mutatedKernel } from "../support/mutated-kernel.ts";
 
@@ -463,7 +464,7 @@ function checkCluster(make: MakeKernel): void {
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
   const [x, matrix] = [random(1, 50, 768), quantize(random(2, 16, 768), quantization)];
   const groups = { tiles: 1, shares: 2, step: 64, stages: 4, leastRows: 50 };
-  const products = new Products(make, true, undefined, groups);
+  const products = new Products(hopper, make, undefined, groups);
   try {
     const found = products.product(x, { kind: "packed", matrix, quantization }, {});
     const exact = dequantize(matrix, quantization, "float32");
@@ -532,7 +533,7 @@ function checkDense(make: MakeKernel): void {
   using _ = new Scope();
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
   const [x, weight] = [random(1, 50, 4096), random(2, 64, 4096)];
-  const products = new Products(make, true);
+  const products = new Products(hopper, make);
   try {
     const found = products.product(x, { kind: "dense", weight }, {});
     const expected = matmul(astype(x, "float32"), swapAxes(astype(weight, "float32"), 0, 1));
@@ -728,7 +729,7 @@ function checkPrompt(make: MakeKernel): void {
   using _ = new Scope();
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
   const [x, weight] = [random(1, 140, 320), random(2, 768, 320)];
-  const prompts = new PromptProducts(make);
+  const prompts = new PromptProducts(hopper, make);
   try {
     const found = prompts.gated({ x, weight }, 4);
     const exact = matmul(astype(x, "float32"), swapAxes(astype(weight, "float32"), 0, 1));
@@ -816,7 +817,7 @@ function checkStream(make: MakeKernel): void {
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), "bfloat16");
   const [x, weight] = [random(1, 1, 2048), random(2, 2048)];
   const matrix = quantize(random(3, 512, 2048), quantization);
-  const products = new Products(make, true, undefined, { multiprocessors: 2 });
+  const products = new Products({ ...hopper, multiprocessors: 2 }, make);
   try {
     const fused = { norm: { weight, eps: 1e-6 }, isGated: true };
     const packed = { kind: "packed", matrix, quantization } as const;

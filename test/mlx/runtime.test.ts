@@ -11,6 +11,7 @@ const mlx = useMlx();
 test("MLX says its version and its device", () => {
   if (!process.env.MLX_SERVE_MLXC) expect(mlx.mlxVersion).toBe(MLX_VERSION);
   expect(mlx.device.device_name ?? mlx.device.architecture).toBeString();
+  if (mlx.backend === "cuda") expect(mlx.device.multiprocessors).toBeGreaterThan(0);
 });
 
 test("a GPU that is not there is an error, not a silent CPU", () => {

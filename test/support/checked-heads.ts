@@ -13,6 +13,7 @@ import type { MakeKernel } from "../../src/mlx/kernel.ts";
 import { astype, matmul, swapAxes, zeros } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { hopper } from "./gpus.ts";
 
 export type HeadsCase = {
   dtype: Dtype;
@@ -54,7 +55,7 @@ export function checkHeads(each: HeadsCase, make: MakeKernel): void {
     ),
   );
   const work = workOf(each);
-  const prompts = new PromptProducts(make);
+  const prompts = new PromptProducts(hopper, make);
   const shape = { heads, kvHeads, headDim: HEAD_DIM };
   const plain = new PagedAttention("cuda", shape, dtype, make);
   const fused = new PagedAttention("cuda", shape, dtype, make, undefined, {

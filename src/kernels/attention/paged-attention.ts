@@ -81,8 +81,11 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Maximum splits per sequence that a cluster merges itself, without a merge launch. */
-  readonly clustered?: number | undefined;
+  /**
+   * Maximum splits per sequence that a cluster merges itself, without a merge launch, and CTAs that
+   * run at once.
+   */
+  readonly clustered?: { splits: number; groups: number } | undefined;
   /** Undefined if there is no kernel for tiles of tokens. */
   readonly chunks?: ChunkAttention | undefined;
   /** Copies KV blocks in a pool, pairs (C * 2) of source and destination; evaluate the result. */
@@ -220,7 +223,7 @@ export class PagedAttention implements BlockAttention {
   readonly #queries: number;
   /** On NVIDIA GPUs, if the head size fits the layout of tensor cores. */
   readonly #byTensorCores: boolean;
-  readonly clustered: number | undefined;
+  readonly clustered: BlockAttention["clustered"];
   readonly chunks: ChunkAttention | undefined;
   readonly #bounded: KernelCaches;
   readonly #promptHeads: Pick<PromptHeads, "prepared"> | undefined;
@@ -242,7 +245,9 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = shape;
     this.#byTensorCores =
       language === "cuda" && isHalf(dtype) && headDim % 64 === 0 && headDim <= 256;
-    this.clustered = hopper && this.#byTensorCores ? MOST_CLUSTERED : undefined;
+    if (hopper && this.#byTensorCores) {
+      this.clustered = { splits: MOST_CLUSTERED, groups: hopper.groups };
+    }
     this.#bounded = new KernelCaches(language, make, attentionHeaders);
     this.#kernels = new KernelCache(language, make, {
       headers: attentionHeaders,
@@ -257,7 +262,7 @@ export class PagedAttention implements BlockAttention {
     const tokens = qkv.shape[0]!;
     const template = { ...this.#headTemplate(work), ...this.#attentionTemplate(work) };
     if (splits === 1) return this.#attention("decode", decodeBody, inputs, tokens, template);
-    if (this.clustered && splits <= this.clustered && this.#fitClusters(tokens, splits)) {
+    if (this.clustered && splits <= this.clustered.splits && this.#fitClusters(tokens, splits)) {
       return this.#clusterAttention(inputs, tokens, template, splits);
     }
     const parts = this.#attention("decode_parts", decodeBody, inputs, tokens, template, splits);

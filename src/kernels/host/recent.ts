@@ -1,12 +1,13 @@
-// The most recently used native objects of a kind. Two generations make a hit as cheap as one look-up: the young one
-// is full at half of the limit, and then replaces the old one, whose entries are freed unless they were used since.
+// A cache of native objects that frees the least recently used. Two generations make a hit as cheap
+// as one look-up: once the young one holds half of the limit it replaces the old one, whose entries
+// are freed unless they were used since.
 
 export class Recent<K, V extends { free(): void }> {
   readonly #half: number;
   #young = new Map<K, V>();
   #old = new Map<K, V>();
 
-  /** `most` entries at a time: many times as many as a single launch uses, so that it finds all of its own. */
+  /** Maximum number of entries. Far above what a launch uses, so that none of its own is evicted. */
   constructor(most: number) {
     this.#half = Math.ceil(most / 2);
   }

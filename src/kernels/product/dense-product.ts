@@ -1,6 +1,7 @@
 // Products of some rows with a dense matrix, on NVIDIA GPUs with wgmma (Hopper).
 import type { MlxArray } from "../../mlx/array.ts";
 import type { MakeKernel } from "../../mlx/kernel.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import body from "./dense-product.c" with { type: "text" };
 import { productHeaders } from "./headers.ts";
@@ -29,18 +30,20 @@ const SHARED_BYTES = 195 * 1024;
 /** What it takes to align the stages behind a barrier. */
 const ALIGNING_BYTES = 1024 + 8;
 
-/** Groups that run at once, one on each multiprocessor of an H200, and of them enough. */
-const GROUPS = 132;
+/** CTAs that suffice to saturate memory bandwidth. */
 const ENOUGH = 64;
 
 type Sizes = { rows: number; columns: number; inputs: number };
 
 /** Undefined with more rows, and where a matrix is too large for one group on each multiprocessor, or not made of whole steps. */
-export function denseShape({ rows, columns, inputs }: Sizes): DenseShape | undefined {
+export function denseShape(
+  { multiprocessors }: Gpu,
+  { rows, columns, inputs }: Sizes,
+): DenseShape | undefined {
   const groupRows = ROWS.find((most) => rows <= most);
-  const warpgroups = columns > GROUPS * COLUMNS ? 2 : 1;
+  const warpgroups = columns > multiprocessors * COLUMNS ? 2 : 1;
   const groups = columns / (warpgroups * COLUMNS);
-  if (!groupRows || !Number.isInteger(groups) || groups > GROUPS) return undefined;
+  if (!groupRows || !Number.isInteger(groups) || groups > multiprocessors) return undefined;
   const isWhole = (shares: number) => inputs % (shares * STEP) === 0;
   const shares = SHARES.filter(isWhole).find(
     (each, i, all) => groups * each >= ENOUGH || i === all.length - 1,

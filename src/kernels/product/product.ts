@@ -8,6 +8,7 @@ import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
 import { Constants } from "../host/constants.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import { DenseProducts, denseShape } from "./dense-product.ts";
 import { fitsWideTiles, WIDE_ROW_TILES, WideExpertProducts } from "./expert-product.ts";
@@ -17,7 +18,7 @@ import type { Matrix } from "./matrix.ts";
 import fewBody from "./product.c" with { type: "text" };
 import manyBody from "./product-many.c" with { type: "text" };
 import { fitsPrompt, PromptProducts } from "./prompt-product.ts";
-import { fitsVector, MULTIPROCESSORS, Vectors } from "./vector.ts";
+import { fitsVector, Vectors } from "./vector.ts";
 import { type AskedShape, WarpgroupProducts } from "./warpgroup-product.ts";
 
 /** cuBLAS is faster with larger matrices. */
@@ -33,9 +34,6 @@ const MANY = 256;
 /** With so many rows reading a matrix takes the time, if it is large: less, where it is quantized. */
 const READING_ROWS = 64;
 const LARGE = 2 ** 27;
-
-/** The multiprocessors of an H200: groups that it runs at once, one on each. */
-const GROUPS = 132;
 
 /** Whether there is a kernel for rows of this type and such a matrix. */
 export function fitsProduct(matrix: Matrix, dtype: Dtype): boolean {
@@ -80,7 +78,7 @@ export function quickestRows(
   matrix: Matrix,
   dtype: Dtype,
   isUnpacked: boolean,
-  hasWgmma: boolean,
+  gpu: Gpu,
 ): (rows: number, isGated: boolean) => boolean {
   const form = formOf(matrix);
   const { outputs, inputs } = form;
@@ -89,18 +87,18 @@ export function quickestRows(
   const most = !fitsProduct(matrix, dtype) ? 0 : isUnpacked ? unpacked : MANY;
   const isVector = fitsOneRow(matrix, dtype);
   const isDense =
-    hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
+    gpu.hasWgmma && matrix.kind === "dense" && matrix.weight.dtype === dtype && isHalf(dtype);
   return (rows, isGated) => {
     if (rows === 1 && matrix.kind === "dense") return isVector;
     if (rows <= most) return true;
-    const isPrompt = isGated && fitsPrompt(rows, outputs, inputs);
-    return isDense && (isPrompt || denseShapeOf(rows, form) !== undefined);
+    const isPrompt = isGated && fitsPrompt(gpu, rows, outputs, inputs);
+    return isDense && (isPrompt || denseShapeOf(gpu, rows, form) !== undefined);
   };
 }
 
 /** How a dense matrix is multiplied where there is wgmma; undefined where there are other kernels, or cuBLAS. */
-function denseShapeOf(rows: number, { outputs, inputs }: Form) {
-  return rows <= FEW ? undefined : denseShape({ rows, columns: outputs, inputs });
+function denseShapeOf(gpu: Gpu, rows: number, { outputs, inputs }: Form) {
+  return rows <= FEW ? undefined : denseShape(gpu, { rows, columns: outputs, inputs });
 }
 
 function fitsOneRow(matrix: Matrix, dtype: Dtype): boolean {
@@ -141,7 +139,12 @@ type Launch = {
 };
 
 /** With more columns per warp the rows are read less often, if there are still enough groups. */
-function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: number): Launch {
+function launchOfFew(
+  { multiprocessors }: Gpu,
+  kind: Matrix["kind"],
+  { outputs, inputs }: Form,
+  eps: number,
+): Launch {
   const launch = (tiles: number, shares: number, ahead: number) => ({
     name: "product",
     body: fewBody,
@@ -155,8 +158,8 @@ function launchOfFew(kind: Matrix["kind"], { outputs, inputs }: Form, eps: numbe
   });
   const isWhole = (columns: number) => outputs % columns === 0;
   if (kind === "dense") return launch(2, outputs > 4096 && isWhole(32) ? 4 : 8, 4);
-  if (outputs >= 64 * GROUPS && isWhole(64)) return launch(4, 4, 2);
-  if (outputs >= 32 * GROUPS && isWhole(32)) return launch(4, 8, 2);
+  if (outputs >= 64 * multiprocessors && isWhole(64)) return launch(4, 4, 2);
+  if (outputs >= 32 * multiprocessors && isWhole(32)) return launch(4, 8, 2);
   return launch(2, 8, 4);
 }
 
@@ -184,11 +187,17 @@ function manyLaunch(
 }
 
 /** Larger tiles read less, but there are fewer of them to keep the GPU busy (docs/log.md). */
-function launchOfMany(rows: number, outputs: number, bits: number): Launch {
+function launchOfMany(
+  { multiprocessors }: Gpu,
+  rows: number,
+  outputs: number,
+  bits: number,
+): Launch {
   const columns = Math.ceil(rows / 32) * outputs;
-  if (columns <= 48 * GROUPS || outputs % 32 !== 0) return manyLaunch(2, 2, 4, bits);
-  if (columns <= 104 * GROUPS || outputs % 64 !== 0) return manyLaunch(2, 4, 4, bits);
-  return manyLaunch(rows <= 32 || columns <= 200 * GROUPS ? 2 : 4, 4, 2, bits);
+  const each = columns / multiprocessors;
+  if (each <= 48 || outputs % 32 !== 0) return manyLaunch(2, 2, 4, bits);
+  if (each <= 104 || outputs % 64 !== 0) return manyLaunch(2, 4, 4, bits);
+  return manyLaunch(rows <= 32 || each <= 200 ? 2 : 4, 4, 2, bits);
 }
 
 /** Where many rows share a matrix, wide tiles without shares of K read less. */
@@ -198,8 +207,8 @@ function launchOfExperts({ rowTiles }: ExpertPlan, { outputs, bits }: Form): Lau
 }
 
 /** A row for each expert. */
-function launchOfRows(kind: Matrix["kind"], form: Form): Launch {
-  const launch = launchOfFew(kind, form, 0);
+function launchOfRows(gpu: Gpu, kind: Matrix["kind"], form: Form): Launch {
+  const launch = launchOfFew(gpu, kind, form, 0);
   return { ...launch, rows: 1, template: { ...launch.template, EXPERTS: true } };
 }
 
@@ -219,6 +228,7 @@ export type ExpertPlan = {
 };
 
 export class Products {
+  readonly #gpu: Gpu;
   /** Bounded so that two groups share an SM: otherwise the compiler takes too many registers. */
   readonly #few: KernelCache;
   readonly #many: KernelCache;
@@ -232,28 +242,22 @@ export class Products {
   #lastPlan: ExpertPlan | undefined;
 
   /**
-   * `hasWgmma`: the GPU is of compute capability 9.0. `norm`: of rows too many to be fused with a product. `groups`: in
-   * place of those that should be the quickest with wgmma.
+   * `norm`: of rows too many to be fused with a product. `groups`: in place of those that should be the quickest with
+   * wgmma.
    */
-  constructor(
-    make: MakeKernel = makeKernel,
-    hasWgmma = false,
-    norm = rmsNorm,
-    {
-      multiprocessors = MULTIPROCESSORS,
-      ...groups
-    }: AskedShape & { multiprocessors?: number } = {},
-  ) {
+  constructor(gpu: Gpu, make: MakeKernel = makeKernel, norm = rmsNorm, groups: AskedShape = {}) {
+    this.#gpu = gpu;
     const headers = productHeaders;
     const defines = [`LAUNCH_BOUNDS ${FEW_WARPS * 32}, 2`];
     this.#few = new KernelCache("cuda", make, { headers, defines });
     this.#many = new KernelCache("cuda", make, { headers });
     this.#norm = norm;
-    this.#vectors = new Vectors(make, this.#constants, hasWgmma ? multiprocessors : undefined);
-    this.#wide = hasWgmma ? new WideExpertProducts(make) : undefined;
-    this.#warpgroups = hasWgmma ? new WarpgroupProducts(make, groups) : undefined;
-    this.#dense = hasWgmma ? new DenseProducts(make) : undefined;
-    this.#prompts = hasWgmma ? new PromptProducts(make) : undefined;
+    this.#vectors = new Vectors(gpu, make, this.#constants);
+    if (!gpu.hasWgmma) return;
+    this.#wide = new WideExpertProducts(make);
+    this.#warpgroups = new WarpgroupProducts(gpu, make, groups);
+    this.#dense = new DenseProducts(make);
+    this.#prompts = new PromptProducts(gpu, make);
   }
 
   /** x (rows, K), matrix (N, K) -> (rows, N), or where it is gated (rows, N / 2) */
@@ -278,16 +282,16 @@ export class Products {
       return this.#warpgroups.product(given, form, isGated);
     }
     if (this.#dense && this.#prompts && matrix.kind === "dense" && rows > FEW) {
-      const dense = denseShapeOf(rows, form);
+      const dense = denseShapeOf(this.#gpu, rows, form);
       if (dense) return this.#dense.product({ x, weight, residual }, dense, isGated);
-      if (isGated && !residual && fitsPrompt(rows, outputs, inputs)) {
+      if (isGated && !residual && fitsPrompt(this.#gpu, rows, outputs, inputs)) {
         return this.#prompts.gated({ x, weight });
       }
     }
     const launch =
       rows > FEW
-        ? launchOfMany(rows, outputs, bits)
-        : launchOfFew(matrix.kind, form, norm?.eps ?? 0);
+        ? launchOfMany(this.#gpu, rows, outputs, bits)
+        : launchOfFew(this.#gpu, matrix.kind, form, norm?.eps ?? 0);
     const groups = Math.ceil(rows / launch.rows);
     return this.#launch(x, matrix, form, launch, {
       rows,
@@ -340,7 +344,8 @@ export class Products {
     if (this.#wide && rowTiles === WIDE_ROW_TILES) {
       return this.#wide.product({ x, weight: form.weight, plan: order }, plan, isGated);
     }
-    const launch = rowTiles === 0 ? launchOfRows(matrix.kind, form) : launchOfExperts(plan, form);
+    const launch =
+      rowTiles === 0 ? launchOfRows(this.#gpu, matrix.kind, form) : launchOfExperts(plan, form);
     const each = rows / x.shape[0]!;
     return this.#launch(x, matrix, form, launch, { rows, groups, each, isGated, norm: order });
   }

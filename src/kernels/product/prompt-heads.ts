@@ -4,18 +4,21 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { fitsPrompt, PREPARED_HEAD_DIM, PromptProducts } from "./prompt-product.ts";
 
 /** x (rows, K), weight (N, K) */
 type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 
 export class PromptHeads {
+  readonly #gpu: Gpu;
   readonly #products: PromptProducts;
   /** Of products that may be prepared, as long as they are there. */
   readonly #factors = new WeakMap<MlxArray, Factors>();
 
-  constructor(make: MakeKernel) {
-    this.#products = new PromptProducts(make);
+  constructor(gpu: Gpu, make: MakeKernel) {
+    this.#gpu = gpu;
+    this.#products = new PromptProducts(gpu, make);
   }
 
   remember(product: MlxArray, factors: Factors): MlxArray {
@@ -23,7 +26,7 @@ export class PromptHeads {
     const [rows] = x.shape as [number];
     const [columns, inputs] = weight.shape as [number, number];
     const isOneType = isHalf(x.dtype) && weight.dtype === x.dtype;
-    if (isOneType && x.ndim === 2 && fitsPrompt(rows, columns, inputs)) {
+    if (isOneType && x.ndim === 2 && fitsPrompt(this.#gpu, rows, columns, inputs)) {
       this.#factors.set(product, factors);
     }
     return product;

@@ -2,6 +2,7 @@
 // is done to heads before they attend.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import { MAP_WORDS } from "../host/source.ts";
 import { productHeaders } from "./headers.ts";
@@ -17,8 +18,6 @@ const STAGES = 4;
 const SHARED_BYTES = STAGES * ((128 + COLUMNS) * STEP * 2 + 16) + 8 * 2 * 16 * 64 * 2 + 1024;
 
 const THREADS = 384;
-/** Groups of an H200 that run at once, one on each multiprocessor. */
-const GROUPS = 132;
 /** Of a group: where rows are, where columns are, and where what is made goes. */
 const MAPS = 3;
 
@@ -29,13 +28,16 @@ const LEAST_SHARE = 0.9;
 export const PREPARED_HEAD_DIM = COLUMNS / 2;
 
 /** Whether all columns are in whole tiles, inputs in whole steps, and so many rows fill all clusters. */
-export function fitsPrompt(rows: number, columns: number, inputs: number): boolean {
+export function fitsPrompt(gpu: Gpu, rows: number, columns: number, inputs: number): boolean {
   if (columns % COLUMNS !== 0 || inputs % STEP !== 0) return false;
   const across = columns / COLUMNS;
-  const clusters = GROUPS / CLUSTER;
+  const clusters = groupsOf(gpu) / CLUSTER;
   const turns = Math.ceil((Math.ceil(rows / ROWS) * across) / clusters);
   return ((rows / ROWS) * across) / (turns * clusters) >= LEAST_SHARE;
 }
+
+/** CTAs of the whole clusters that run at once, one per SM. */
+const groupsOf = ({ multiprocessors }: Gpu) => multiprocessors - (multiprocessors % CLUSTER);
 
 type Rows = Readonly<Record<"x" | "weight", MlxArray>>;
 type Heads = Readonly<Record<"layer" | "places" | "keys" | "values", MlxArray>>;
@@ -43,13 +45,15 @@ type Constants = NonNullable<KernelLaunch["template"]>;
 
 export class PromptProducts {
   readonly #kernels: KernelCaches;
+  readonly #groups: number;
 
-  constructor(make: MakeKernel) {
+  constructor(gpu: Gpu, make: MakeKernel) {
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
+    this.#groups = groupsOf(gpu);
   }
 
   /** x (rows, K), weight (N, K) of a gate and of what it gates -> (rows, N / 2) */
-  gated(given: Rows, groups = GROUPS): MlxArray {
+  gated(given: Rows, groups = this.#groups): MlxArray {
     return this.#run("prompt_product", given, given.weight.shape[0]! / 2, groups);
   }
 
@@ -62,7 +66,7 @@ export class PromptProducts {
     columns: number,
     lastQueries: boolean,
     constants: Constants,
-    groups = GROUPS,
+    groups = this.#groups,
   ): MlxArray {
     const template = { ...constants, LAST_QUERIES: lastQueries };
     return this.#run("prompt_heads", given, columns, groups, ["PREPARES"], template);

@@ -3,6 +3,7 @@ import type { MlxArray } from "../../mlx/array.ts";
 import type { ProductOptions } from "../../mlx/cpu.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
 import type { Constants } from "../host/constants.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import { productHeaders } from "./headers.ts";
 import type { Matrix } from "./matrix.ts";
@@ -40,9 +41,6 @@ const MOST_PACKS = 8;
 /** Of a token that a group keeps in shared memory, as it is prepared for a quantized matrix. */
 const MOST_PREPARED = 10_240;
 
-/** Of a Hopper GPU; the largest of others have about as many. */
-export const MULTIPROCESSORS = 132;
-
 /** Weights of `bits` each; of 16 they are not quantized. */
 export type VectorForm = { outputs: number; inputs: number; bits: number };
 
@@ -69,7 +67,12 @@ function sharing(form: VectorForm) {
  * How many rows a warp has at once, a power of two, and how many groups there are. Where they take turns, each has as many as
  * the others, and `resident` of them are to share a multiprocessor: those that it has registers for.
  */
-function divided(form: VectorForm, columns: number, isGated: boolean, isNormed: boolean) {
+function divided(
+  { multiprocessors }: Gpu,
+  form: VectorForm,
+  columns: number,
+  { isGated, isNormed }: Pick<Fused, "isGated" | "isNormed">,
+) {
   const { warps, packs: most, mostLines } = readingOf(form.bits);
   const { shares, packs } = sharing(form);
   const halves = isGated ? 2 : 1;
@@ -77,10 +80,10 @@ function divided(form: VectorForm, columns: number, isGated: boolean, isNormed: 
   let lines = Math.min(mostLines, 2 ** Math.floor(Math.log2(fit)));
   const steps = () => columns / ((warps / shares) * lines);
   if (form.bits === 16 && !isNormed) return { shares, packs, lines, groups: steps() };
-  while (form.bits < 16 && lines > 1 && steps() < 2 * MULTIPROCESSORS) lines /= 2;
+  while (form.bits < 16 && lines > 1 && steps() < 2 * multiprocessors) lines /= 2;
   const isMuch = form.bits === 16 ? packs > 6 : packs * lines * halves > 8;
   const resident = (form.bits === 16 ? 4 : 3) - Number(isMuch);
-  const turns = Math.ceil(steps() / (resident * MULTIPROCESSORS));
+  const turns = Math.ceil(steps() / (resident * multiprocessors));
   return { shares, packs, lines, groups: Math.ceil(steps() / turns), resident };
 }
 
@@ -101,19 +104,15 @@ const CLAIMED_TURNS = 6;
 /** Whose results are kept until all warps have theirs. */
 const KEPT_TILES = 16;
 
-type StreamOptions = {
-  isGated: boolean;
-  isNormed: boolean;
-  isAdded: boolean;
-  multiprocessors: number;
-};
+type Fused = { isGated: boolean; isNormed: boolean; isAdded: boolean };
 
 /** How a quantized matrix is streamed, a tile of 8 rows of each half after the other; undefined where it cannot be. */
 function streaming(
+  { multiprocessors }: Gpu,
   { inputs, bits }: VectorForm,
   span: number,
   columns: number,
-  { isGated, isNormed, isAdded, multiprocessors }: StreamOptions,
+  { isGated, isNormed, isAdded }: Fused,
 ) {
   const steps = (inputs * bits) / 512;
   const isWhole = Number.isInteger(steps) && inputs % span === 0 && columns % 8 === 0;
@@ -181,13 +180,9 @@ function streamLaunch(stream: NonNullable<ReturnType<typeof streaming>>): Vector
   };
 }
 
-function readLaunch(
-  form: VectorForm,
-  columns: number,
-  { isGated, isNormed }: Pick<StreamOptions, "isGated" | "isNormed">,
-): VectorLaunch {
+function readLaunch(gpu: Gpu, form: VectorForm, columns: number, fused: Fused): VectorLaunch {
   const { name, body, warps } = readingOf(form.bits);
-  const { shares, packs, lines, groups, resident } = divided(form, columns, isGated, isNormed);
+  const { shares, packs, lines, groups, resident } = divided(gpu, form, columns, fused);
   return {
     name: resident ? `${name}_${resident}` : name,
     body,
@@ -207,13 +202,12 @@ export class Vectors {
   /** By their bounds: of how many groups share a multiprocessor, for which compilers spare registers. */
   readonly #kernels: KernelCaches;
   readonly #constants: Constants;
-  readonly #multiprocessors: number | undefined;
+  readonly #gpu: Gpu;
 
-  /** `multiprocessors`: of a Hopper GPU; undefined on others. */
-  constructor(make: MakeKernel, constants: Constants, multiprocessors: number | undefined) {
+  constructor(gpu: Gpu, make: MakeKernel, constants: Constants) {
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
     this.#constants = constants;
-    this.#multiprocessors = multiprocessors;
+    this.#gpu = gpu;
   }
 
   /** x (1, K), or a row for each expert; matrix (N, K) or (E, N, K) -> (1 or R, N), or where it is gated N / 2 */
@@ -229,12 +223,11 @@ export class Vectors {
     const isPacked = matrix.kind === "packed";
     const span = isPacked ? (matrix.quantization.groupSize ?? 64) : 0;
     const fused = { isGated, isNormed: norm !== undefined, isAdded: residual !== undefined };
-    const multiprocessors = isPacked && !chosen ? this.#multiprocessors : undefined;
-    const streamed =
-      multiprocessors && streaming(form, span, columns, { ...fused, multiprocessors });
+    const isStreamed = isPacked && !chosen && this.#gpu.hasWgmma;
+    const streamed = isStreamed ? streaming(this.#gpu, form, span, columns, fused) : undefined;
     const { name, body, warps, groups, resident, sharedMemory, template } = streamed
       ? streamLaunch(streamed)
-      : readLaunch(form, columns, fused);
+      : readLaunch(this.#gpu, form, columns, fused);
     const weight = isPacked ? matrix.matrix.weight : matrix.weight;
     const given = {
       x,

@@ -1,6 +1,7 @@
 // Products of many rows with a quantized matrix, on NVIDIA GPUs with wgmma (Hopper).
 import type { MlxArray } from "../../mlx/array.ts";
 import type { MakeKernel } from "../../mlx/kernel.ts";
+import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import { productHeaders } from "./headers.ts";
 import body from "./warpgroup-product.c" with { type: "text" };
@@ -26,18 +27,13 @@ const THREADS = 256;
 const LEAST_STAGES = 4;
 const MOST_STAGES = 6;
 
-/** Groups of a cluster: numbers that leave none of an eighth's multiprocessors over. */
+/** Cluster sizes that use every SM of a GPC. */
 const SHARES = [1, 2, 4, 8];
 
 /** Of a group, without what it takes to align them. */
 const SHARED_BYTES = 226 * 1024;
 
-/** Multiprocessors of an H200, and its eighths, of which one runs all groups of a cluster. */
-const GROUPS = 132;
-const EIGHTHS = 8;
-const OF_EIGHTH = 16;
-
-/** What a multiprocessor multiplies in a cycle, and has from the L2 cache and from its cluster where all of them read. */
+/** Per cycle of an SM: products, and bytes read from L2 and from its cluster while all SMs read. */
 const PRODUCTS = 2048;
 const L2_BYTES = 24;
 const CLUSTER_BYTES = 14;
@@ -55,7 +51,7 @@ type Sizes = { rows: number; columns: number; inputs: number; bits: number; span
 export type AskedShape = Partial<GroupShape> & { leastRows?: number };
 
 /** The one that should take the least time, of those that are as it is `asked`. */
-export function groupShape(sizes: Sizes, asked: AskedShape = {}): GroupShape {
+export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): GroupShape {
   const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
     .flatMap((tiles) => {
@@ -63,16 +59,21 @@ export function groupShape(sizes: Sizes, asked: AskedShape = {}): GroupShape {
       const rows = asked.rows ?? ROWS.find((most) => sizes.rows <= most * groups)!;
       return (asked.shares ? [asked.shares] : SHARES).map((shares) => ({ rows, tiles, shares }));
     });
-  const best = shapes.reduce((a, b) => (costOf(b, sizes) < costOf(a, sizes) ? b : a));
+  const best = shapes.reduce((a, b) => (costOf(gpu, b, sizes) < costOf(gpu, a, sizes) ? b : a));
   return { ...best, ...stagesOf(best, sizes, asked) };
 }
 
 type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
 
 /** Cycles, of clusters that run one after another. */
-function costOf({ rows, tiles, shares }: Split, sizes: Sizes): number {
+function costOf(
+  { multiprocessors, gpcs }: Gpu,
+  { rows, tiles, shares }: Split,
+  sizes: Sizes,
+): number {
   const clusters = Math.ceil(sizes.columns / (tiles * 128)) * Math.ceil(sizes.rows / rows);
-  const atOnce = shares === 1 ? GROUPS : EIGHTHS * Math.floor(OF_EIGHTH / shares);
+  const ofGpc = Math.floor(multiprocessors / gpcs);
+  const atOnce = shares === 1 ? multiprocessors : gpcs * Math.floor(ofGpc / shares);
   const steps = Math.ceil(sizes.inputs / 128 / shares);
   const multiplied = (tiles * 128 * rows * 128) / PRODUCTS;
   const loaded = stageBytes({ rows, tiles, step: 128 }, sizes) / L2_BYTES;
@@ -99,10 +100,12 @@ function stageBytes(
 }
 
 export class WarpgroupProducts {
+  readonly #gpu: Gpu;
   readonly #asked: AskedShape;
   readonly #kernels: KernelCaches;
 
-  constructor(make: MakeKernel, asked: AskedShape) {
+  constructor(gpu: Gpu, make: MakeKernel, asked: AskedShape) {
+    this.#gpu = gpu;
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
     this.#asked = asked;
   }
@@ -125,7 +128,8 @@ export class WarpgroupProducts {
     const { x, residual } = given;
     const { outputs, inputs, bits, span } = form;
     const [rows] = x.shape as [number];
-    const shape = groupShape({ rows, columns: outputs, inputs, bits, span }, this.#asked);
+    const sizes = { rows, columns: outputs, inputs, bits, span };
+    const shape = groupShape(this.#gpu, sizes, this.#asked);
     const { tiles, shares, step, stages } = shape;
     const launch = {
       outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],

@@ -74,9 +74,8 @@ const LONG_BUSY_GROUPS = 512;
 /** A part of a sequence that is worth a thread group of its own. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 64;
-/** The same where parts are merged in one launch: as many as a group goes through at once. And how many groups run at once. */
+/** The same where parts are merged in one launch: as many as a group goes through at once. */
 const CLUSTER_TOKENS = 64;
-const MULTIPROCESSORS = 132;
 const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
@@ -150,12 +149,12 @@ export class PagedKvStore {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
     const clustered = this.#layers[0]?.attention.clustered;
-    if (!clustered || longest < CLUSTER_TOKENS || parts > clustered) {
+    if (!clustered || longest < CLUSTER_TOKENS || parts > clustered.splits) {
       return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
     }
     // Where they are short, as long as no group has to wait for another.
-    const busy = parts > 1 ? BUSY_GROUPS : MULTIPROCESSORS;
-    return splitsFor(clustered, rows.length, this.#fewestKvHeads, busy);
+    const busy = parts > 1 ? BUSY_GROUPS : clustered.groups;
+    return splitsFor(clustered.splits, rows.length, this.#fewestKvHeads, busy);
   }
 
   /**

@@ -4,6 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { backend } from "../../../ffi/native.ts";
 import { warpgroupChunks } from "../../../src/device/cuda.ts";
 import { PagedAttention, packTiles } from "../../../src/kernels/attention/paged-attention.ts";
+import { gpuFacts } from "../../../src/kernels/host/gpu.ts";
 import type { MakeKernel } from "../../../src/mlx/kernel.ts";
 import { zeros } from "../../../src/mlx/ops.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
@@ -298,7 +299,9 @@ describe.skipIf(kind !== "cuda")("chunks by tensor cores", () => {
 
 describe.skipIf(kind !== "cuda")("chunks by the tensor cores of the GPU at hand", () => {
   for (const each of chunkCases) {
-    test(JSON.stringify(each), () => checkChunks({ ...each, hopper: warpgroupChunks(mlx.device) }));
+    test(JSON.stringify(each), () =>
+      checkChunks({ ...each, hopper: warpgroupChunks(gpuFacts(mlx.device)) }),
+    );
   }
 });
 

@@ -10,6 +10,7 @@ import { liveArrays, type MlxArray } from "../../../src/mlx/array.ts";
 import type { MakeKernel } from "../../../src/mlx/kernel.ts";
 import { zeros } from "../../../src/mlx/ops.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
+import { ampere, hopper } from "../../support/gpus.ts";
 import { useMlx } from "../../support/mlx.ts";
 
 useMlx();
@@ -78,8 +79,8 @@ test("a step's own launches stay configured beside those of other lengths", () =
 test.skipIf(backend() !== "cpu")("lengths of prompts leave no arrays, and few launches", () => {
   using _ = new Scope();
   const counts = counted();
-  const products = new Products(counts.make, true);
-  const fewer = new Products(counts.make);
+  const products = new Products(hopper, counts.make);
+  const fewer = new Products(ampere, counts.make);
   const heads = new HeadProducts(counts.make);
   const dense: Matrix = { kind: "dense", weight: zeros([512, 256], "bfloat16") };
   const experts: Matrix = { kind: "dense", weight: zeros([4, 512, 256], "bfloat16") };

@@ -1,7 +1,7 @@
 // Products of rows with a matrix against MLX's own in float32: on an NVIDIA GPU, or some of them emulated by a CPU.
 import { describe, expect, test } from "bun:test";
 import { backend } from "../../../ffi/native.ts";
-import { hasWgmma } from "../../../src/device/cuda.ts";
+import { type Gpu, gpuFacts } from "../../../src/kernels/host/gpu.ts";
 import { denseShape } from "../../../src/kernels/product/dense-product.ts";
 import { WIDE_ROW_TILES } from "../../../src/kernels/product/expert-product.ts";
 import type { Matrix } from "../../../src/kernels/product/matrix.ts";
@@ -16,7 +16,7 @@ import { fitsPrompt, PromptProducts } from "../../../src/kernels/product/prompt-
 import { groupShape } from "../../../src/kernels/product/warpgroup-product.ts";
 import { array, type MlxArray } from "../../../src/mlx/array.ts";
 import { rmsNorm } from "../../../src/mlx/fast.ts";
-import { type MakeKernel, makeKernel } from "../../../src/mlx/kernel.ts";
+import type { MakeKernel } from "../../../src/mlx/kernel.ts";
 import {
   add,
   astype,
@@ -34,6 +34,7 @@ import { key, normal } from "../../../src/mlx/random.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
 import { checkHeads } from "../../support/checked-heads.ts";
 import { emulatedKernel } from "../../support/emulated-kernel.ts";
+import { ampere, hopper } from "../../support/gpus.ts";
 import { useMlx } from "../../support/mlx.ts";
 
 const mlx = useMlx();
@@ -41,8 +42,8 @@ const hasCuda = backend() === "cuda";
 
 const makeProducts = (isHopper = true) =>
   hasCuda
-    ? new Products(makeKernel, isHopper && hasWgmma(mlx.device))
-    : new Products(emulatedKernel, isHopper);
+    ? new Products(isHopper ? gpuFacts(mlx.device) : ampere)
+    : new Products(isHopper ? hopper : ampere, emulatedKernel);
 
 const exact = (x: MlxArray) => astype(x, "float32");
 
@@ -154,7 +155,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       using _ = new Scope();
       const weight = random(dtype, 2, outputs, inputs);
       const matrix = { kind: "dense", weight } as const;
-      expect(quickestRows(matrix, dtype, true, true)(1, false)).toBe(true);
+      expect(quickestRows(matrix, dtype, true, hopper)(1, false)).toBe(true);
       expectProducts(matrix, weight, dtype, 1);
     }, 60_000);
   }
@@ -172,7 +173,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     test(`of ${rows} rows of ${inputs} with ${outputs} dense ones, ${dtype}`, () => {
       using _ = new Scope();
       const weight = random(dtype, 2, outputs, inputs);
-      expect(denseShape({ rows, columns: outputs, inputs })).toEqual(shape);
+      expect(denseShape(hopper, { rows, columns: outputs, inputs })).toEqual(shape);
       expectProducts({ kind: "dense", weight }, weight, dtype, rows);
     }, 60_000);
   }
@@ -212,7 +213,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
         names.add(source.name);
         return emulatedKernel(language, source);
       };
-      const products = new Products(make, true, undefined, { multiprocessors });
+      const products = new Products({ ...hopper, multiprocessors }, make);
       expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, 1, products);
       expect([...names].join()).toContain("streamed_vector");
     }, 60_000);
@@ -251,18 +252,18 @@ describe.skipIf(hasCuda)("products, emulated", () => {
   test("of experts in wide tiles only where they are whole and on Hopper", () => {
     using _ = new Scope();
     const chosen = array(new Uint32Array(256));
-    const rowTiles = (hasWgmma: boolean, ...shape: number[]) => {
-      const products = new Products(emulatedKernel, hasWgmma);
+    const rowTiles = (gpu: Gpu, ...shape: number[]) => {
+      const products = new Products(gpu, emulatedKernel);
       const weight = random("bfloat16", 2, ...shape);
       const plan = products.plan(chosen, 128, { kind: "dense", weight })!;
       products.free();
       return plan.rowTiles;
     };
-    expect(rowTiles(true, 3, 256, 64)).toBe(WIDE_ROW_TILES);
-    expect(rowTiles(false, 3, 256, 64)).toBe(4);
-    expect(rowTiles(true, 4, 256, 64)).toBe(4);
-    expect(rowTiles(true, 3, 128, 64)).toBe(4);
-    expect(rowTiles(true, 3, 256, 96)).toBe(4);
+    expect(rowTiles(hopper, 3, 256, 64)).toBe(WIDE_ROW_TILES);
+    expect(rowTiles(ampere, 3, 256, 64)).toBe(4);
+    expect(rowTiles(hopper, 4, 256, 64)).toBe(4);
+    expect(rowTiles(hopper, 3, 128, 64)).toBe(4);
+    expect(rowTiles(hopper, 3, 256, 96)).toBe(4);
   }, 60_000);
 
   test("of columns that are no multiple of 64", () => {
@@ -296,7 +297,8 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       const quantization = { mode: "affine", groupSize, bits } as const;
       const matrix = quantize(random(dtype, 2, outputs, inputs), quantization);
       const dense = dequantize(matrix, quantization, dtype);
-      const products = new Products(emulatedKernel, true, undefined, { leastRows: 17, ...shape });
+      const asked = { leastRows: 17, ...shape };
+      const products = new Products(hopper, emulatedKernel, undefined, asked);
       expectProducts({ kind: "packed", matrix, quantization }, dense, dtype, rows, products);
     }, 120_000);
   }
@@ -311,7 +313,7 @@ describe.skipIf(hasCuda)("products, emulated", () => {
   ] as const) {
     test(`of a prompt's ${rows} rows of ${inputs} with gates, ${outputs} columns in all, ${dtype}, by ${groups} groups`, () => {
       using _ = new Scope();
-      const prompts = new PromptProducts(emulatedKernel);
+      const prompts = new PromptProducts(hopper, emulatedKernel);
       const [x, weight] = [random(dtype, 1, rows, inputs), random(dtype, 2, outputs, inputs)];
       const made = prompts.gated({ x, weight }, groups);
       const plain = matmul(exact(x), swapAxes(exact(weight), 0, 1));
@@ -351,12 +353,12 @@ describe.skipIf(hasCuda)("products, emulated", () => {
   }
 
   test("of a prompt with gates where whole tiles fill the clusters of a GPU", () => {
-    expect(fitsPrompt(8192, 16_384, 3072)).toBe(true);
-    expect(fitsPrompt(2048, 6144, 1024)).toBe(true);
-    expect(fitsPrompt(1024, 6144, 1024)).toBe(false);
-    expect(fitsPrompt(128, 16_384, 3072)).toBe(false);
-    expect(fitsPrompt(8192, 16_512, 3072)).toBe(false);
-    expect(fitsPrompt(8192, 16_384, 3040)).toBe(false);
+    expect(fitsPrompt(hopper, 8192, 16_384, 3072)).toBe(true);
+    expect(fitsPrompt(hopper, 2048, 6144, 1024)).toBe(true);
+    expect(fitsPrompt(hopper, 1024, 6144, 1024)).toBe(false);
+    expect(fitsPrompt(hopper, 128, 16_384, 3072)).toBe(false);
+    expect(fitsPrompt(hopper, 8192, 16_512, 3072)).toBe(false);
+    expect(fitsPrompt(hopper, 8192, 16_384, 3040)).toBe(false);
   });
 
   test("of 5 rows with a dense matrix", () => {
@@ -487,7 +489,7 @@ describe("a matrix fits", () => {
 
   test("in groups that a multiprocessor has memory for, and as many as it has multiprocessors", () => {
     const shapeOf = (rows: number, columns: number, inputs: number, bits = 4) =>
-      groupShape({ rows, columns, inputs, bits, span: 64 });
+      groupShape(hopper, { rows, columns, inputs, bits, span: 64 });
     for (const rows of [17, 50, 128, 129, 256, 1000]) {
       for (const bits of [4, 8]) {
         const { tiles, step, stages, ...shape } = shapeOf(rows, 4096, 4096, bits);
@@ -507,7 +509,7 @@ describe("a matrix fits", () => {
   test("where it is the quickest for so many rows", () => {
     using _ = new Scope();
     const rowsOf = (matrix: Matrix, isUnpacked: boolean) => {
-      const isQuickest = quickestRows(matrix, "float16", isUnpacked, false);
+      const isQuickest = quickestRows(matrix, "float16", isUnpacked, ampere);
       return [1, 2, 16, 17, 256, 257].filter((rows) => isQuickest(rows, false));
     };
     const dense = (...shape: number[]) =>

@@ -45,7 +45,9 @@ function splitsOf(rows: number, length: number): number {
   const state = { heads: 16, kvHeads: 8, headDim: 64 };
   const states = new LayerStates();
   states.kv(state);
-  const attention = Object.assign(new PlainAttention(state), { clustered: 8 });
+  const attention = Object.assign(new PlainAttention(state), {
+    clustered: { splits: 8, groups: 132 },
+  });
   const device = { ...plainGpu(), attention: () => attention };
   const store = new PagedKvStore(device, states, [1], "float32");
   const parts = store.partsOf(Array(rows).fill({ start: length - 1, count: 1, tables: [[]] }));
