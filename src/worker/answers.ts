@@ -1,5 +1,5 @@
-// The books of one model's requests: which sequences answer which request, how each is sampled, what was read
-// of its prompt, and the events that tell the main thread.
+// Bookkeeping of one model's requests: the sequences of each, their sampling, the log-probabilities or vectors
+// read from their prompts, and the events for the main thread.
 import type { EngineEvent, EngineRequest, Sampling } from "../engine/protocol.ts";
 import type { StepEvents } from "../engine/step-events.ts";
 import type { Matcher, Matchers } from "../grammar/matchers.ts";
@@ -12,13 +12,13 @@ import type { PromptReading, PromptScores, PromptSum, Wanted } from "./inputs.ts
 
 export type Answer = Wanted & {
   readonly id: number;
-  /** Which of the request's answers. */
+  /** Index among the request's answers. */
   readonly index: number;
   readonly name: string | undefined;
   readonly matcher: Matcher | undefined;
-  /** When it first ran. */
+  /** When its first step was launched. */
   startMs?: number;
-  /** Its mask was late: it takes no part in a step before the one that missed it has landed. */
+  /** Its token mask was late: it is stalled until the step without the mask has landed. */
   missedMask?: boolean;
   readonly scores: Score[];
   sum?: Float32Array;
@@ -27,14 +27,14 @@ export type Answer = Wanted & {
 export class Answers {
   readonly #answers = new Map<Sequence, Answer>();
   readonly #requests = new Map<number, readonly Sequence[]>();
-  /** How many of the answers have a grammar. */
+  /** Number of answers with a grammar. */
   #constrained = 0;
-  /** Of requests that had their first token. */
+  /** A prompt is counted at the first token of its request. */
   promptTokens = 0;
   cachedTokens = 0;
   generatedTokens = 0;
 
-  /** Answers that are not finished. */
+  /** Number of unfinished answers. */
   get size(): number {
     return this.#answers.size;
   }
@@ -72,14 +72,14 @@ export class Answers {
         sampling: { ...sampling, seed: seed + index },
         lookBack: lookBackOf(sequence, sampling, matcher),
         matcher,
-        // Forks begin where the first answer's prompt ends.
+        // Only the first answer prefills the prompt; the others fork from it.
         reading: index === 0 ? reading : undefined,
         scores: [],
       });
     });
   }
 
-  /** Tells whether a sequence, or a fork that would begin with it, waits for its token mask. */
+  /** Predicate: a sequence or one of its forks waits for a token mask. Undefined without grammars. */
   get isStalled(): ((sequence: Sequence) => boolean) | undefined {
     if (this.#constrained === 0) return undefined;
     return (sequence) =>
@@ -100,12 +100,12 @@ export class Answers {
   addSum({ sequence, start, sum }: PromptSum): void {
     const answer = this.#answers.get(sequence);
     if (!answer) return;
-    // A sequence that was preempted begins anew.
+    // A preempted sequence starts over.
     const before = start > 0 ? answer.sum : undefined;
     answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;
   }
 
-  /** Adds the event of an outcome; an answer that has finished is forgotten. */
+  /** Adds the event of an outcome, and closes the answer if it has finished. */
   tell(
     { sequence, token, finished }: Outcome,
     scored: Sampled | undefined,
@@ -171,7 +171,7 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
   return pooling && { kind: "vector", pooling };
 }
 
-/** Asked only while no later step than the one that draws has been launched for the sequence. */
+/** To be called before a later step of the sequence is launched than the one that draws. */
 function lookBackOf(
   sequence: Sequence,
   sampling: Sampling,

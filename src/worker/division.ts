@@ -1,4 +1,4 @@
-// How a model is divided among ranks: parts of every layer, or some of the layers each.
+// Divides a model among ranks: tensor parallel (a part of every layer) or pipeline parallel (some layers).
 import type { Device } from "../device/device.ts";
 import type { Division, Parallel } from "../engine/protocol.ts";
 import { type Group, plannedGroup } from "../mlx/distributed.ts";
@@ -6,7 +6,7 @@ import type { LoadOptions } from "../model/load.ts";
 import type { LayerSplit } from "../model/weights/stages.ts";
 import { sketchParts } from "./step-needs.ts";
 
-/** Ranks that a model is divided among, how many of them share this machine, and the memory of each once it is known. */
+/** The ranks of a model, how many of them share this machine, and the memory of each once known. */
 export type Ranks = {
   size: number;
   localSize: number;
@@ -14,7 +14,7 @@ export type Ranks = {
   memory?: readonly number[] | undefined;
 };
 
-/** As a load takes them. */
+/** A division, as options of a load. */
 export type Parts = {
   group: Group;
   parallel: Parallel;
@@ -22,7 +22,7 @@ export type Parts = {
   memory: readonly number[];
 };
 
-/** Parts of every layer are not worth it where the largest has so much more than its share of the weights. */
+/** Tensor parallel is not chosen if the largest part exceeds an even share of the weights by this factor. */
 const UNEVEN = 1.25;
 
 type Kind = Pick<LoadOptions, "dtype" | "keepDequantized">;
@@ -38,7 +38,7 @@ export function divide(device: Device, path: string, kind: Kind, ranks: Ranks): 
   if (parallel !== "auto") return partsOf(parallel);
   if (division.layers) return partsOf("pipeline");
   const weightsOf = (parts?: Parts) => sketchParts(device, path, { ...kind, ...parts }).weightBytes;
-  /** Undefined for a model whose layers cannot be divided; what else may be wrong with it, its load says. */
+  /** Undefined if the layers cannot be divided; the load reports any other error. */
   const pipeline = () => {
     const parts = partsOf("pipeline");
     try {

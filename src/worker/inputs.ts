@@ -1,5 +1,5 @@
-// Turns what the scheduler decided into what the model takes: integers into typed arrays. Decoding rows come
-// first, sorted by length.
+// Turns a batch of the scheduler into the runner's inputs, which are typed arrays. Decoding rows come first,
+// sorted by length.
 import type { Pooling } from "../engine/protocol.ts";
 import type { Score } from "../model/run/logprobs.ts";
 import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
@@ -8,33 +8,33 @@ import type { StateRow } from "../model/state/state-store.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
-/** What else than its next token is wanted of a prompt. */
+/** An output of a prompt other than its next token. */
 export type PromptReading =
-  /** How likely each of its tokens was, with so many of the most likely ones. */
+  /** The log-probability of each token, with the `top` most likely alternatives. */
   | { kind: "scores"; top: number }
-  /** The hidden state of its last token, or the mean of all. */
+  /** The hidden state of its last token, or the mean over all tokens. */
   | { kind: "vector"; pooling: Pooling };
 
-/** What steps are to read for one sequence. */
+/** How to sample a sequence, and what to read from its prompt. */
 export type Wanted = {
   readonly sampling: SampleRow["sampling"];
-  /** What its next token is drawn with, for an answer with penalties or a grammar: asked when all before are known. */
+  /** Token counts and mask for the next draw, with penalties or a grammar. Needs all previous tokens. */
   readonly lookBack?: ((deadlineMs: number) => Lookback) | undefined;
   readonly reading?: PromptReading | undefined;
-  /** Which sample is its own, of the last step that draws for it. */
+  /** Index of its sample in the last step that draws for it. */
   sample?: number;
 };
 
 export type PromptScores = { sequence: Sequence; start: number; scores: Score[] };
 
-/** Part of a sequence's vector; added up they are the whole. */
+/** Sum of the hidden states of one chunk; the sequence's vector is the sum over all chunks. */
 export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array };
 
 export type Prepared = {
   inputs: StepInputs;
-  /** Whose samples look back, in their order. */
+  /** Sequences whose samples look back, in sample order. */
   lookingBack: readonly Sequence[];
-  /** What came out, in the order of the batch's samples. */
+  /** Reorders the outputs to the batch's samples. */
   restore(outputs: StepOutputs): {
     sampled: Sampled[];
     scored: PromptScores[];
@@ -42,7 +42,7 @@ export type Prepared = {
   };
 };
 
-/** Where a sequence's last token is not known yet, the step before this one draws it. */
+/** If a sequence's last token is not known yet, `fed` names the previous step's sample that draws it. */
 export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted): Prepared {
   const firstSample: number[] = [];
   let sampleCount = 0;
@@ -116,9 +116,9 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
   };
 }
 
-/** Decoding rows by length, then chunks of prompts as they came. */
+/** Decoding rows by length, then prompt chunks in batch order. */
 function orderOf(rows: readonly Row[]): Float64Array {
-  // A row's rank and its place in one number: those are sorted without a function to compare them.
+  // Rank and index packed into one number: sorting needs no compare function.
   const order = new Float64Array(rows.length);
   for (let i = 0; i < rows.length; i++) order[i] = rank(rows[i]!) * rows.length + i;
   order.sort();

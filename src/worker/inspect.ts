@@ -1,4 +1,4 @@
-// The device that the engine runs on, and its matmul throughput.
+// Reports the engine's device and its matmul throughput.
 import type { Blas } from "../../ffi/blas.ts";
 import { deviceMemory, roomOf } from "../device/memory.ts";
 import type { EngineReport } from "../engine/protocol.ts";
@@ -10,7 +10,7 @@ import { Scope } from "../mlx/scope.ts";
 
 export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boolean): EngineReport {
   const { backend, mlxVersion, device } = runtime;
-  // Without the device itself: it may lack what models need, and that is to be said too.
+  // Does not open the device: the report must also work on one that cannot run models.
   const facts = deviceMemory[backend](device).facts();
   const { totalBytes, usableBytes } = facts;
   return {
@@ -24,7 +24,7 @@ export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boole
   };
 }
 
-/** The best of ten runs of (512, 576) @ (576, 1536). */
+/** Best of ten runs of (512, 576) @ (576, 1536). */
 export function matmulGflops(
   [m, k, n]: readonly [number, number, number] = [512, 576, 1536],
 ): number {

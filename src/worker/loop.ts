@@ -1,5 +1,4 @@
-// The heart of the server: handle every message that has arrived, compute a step of every model with
-// work, which sends what it has brought, and sleep while there is nothing to compute.
+// The engine's main loop: handle every message, step every model, sleep if no model could step.
 import type { ToWorker } from "../engine/protocol.ts";
 import type { ModelEngine } from "./model-engine.ts";
 import type { Models } from "./models.ts";
@@ -10,17 +9,17 @@ export type Inbox = {
   handle(message: ToWorker): void;
 };
 
-/** How often the loop looks for a token mask that every request waits for. */
+/** Polling interval while every sequence waits for its token mask. */
 const MASK_POLL_MS = 1;
 
-/** Returns at the message to stop. */
+/** Runs until the stop message. */
 export function loop(models: Models, inbox: Inbox): void {
-  let hasStepped = true;
-  while (handleMessages(inbox, sleepMs(models, hasStepped))) hasStepped = stepAll(models);
+  let sleepMs = 0;
+  while (handleAll(inbox, sleepMs)) sleepMs = stepAll(models) ? 0 : idleMs(models);
 }
 
-/** Handles all that have arrived, so that several requests join one step. False at the message to stop. */
-function handleMessages(inbox: Inbox, timeoutMs: number): boolean {
+/** Handles all messages before a step, so that their requests join it. False at the stop message. */
+function handleAll(inbox: Inbox, timeoutMs: number): boolean {
   for (let message = inbox.next(timeoutMs); message; message = inbox.next(0)) {
     if (message.kind === "stop") return false;
     inbox.handle(message);
@@ -28,13 +27,12 @@ function handleMessages(inbox: Inbox, timeoutMs: number): boolean {
   return true;
 }
 
-/** How long to wait for a message: not at all between two steps, and without end while no model is busy. */
-function sleepMs(models: Models, hasStepped: boolean): number {
-  if (!models.busy) return models.idleMs;
-  return hasStepped ? 0 : MASK_POLL_MS;
+/** How long to sleep after no model could step: unless rows wait for masks, until a message. */
+function idleMs(models: Models): number {
+  return models.busy ? MASK_POLL_MS : models.idleMs;
 }
 
-/** Computes one step of every model with work. False if none could: all rows wait for their token mask. */
+/** Computes one step of every model with work. False if none had work or all rows were stalled. */
 export function stepAll(models: Iterable<ModelEngine>): boolean {
   let hasStepped = false;
   for (const model of models) hasStepped = model.step() || hasStepped;

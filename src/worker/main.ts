@@ -1,5 +1,5 @@
-// The engine Worker: the only thread that touches MLX. It opens MLX, serves until it is told to stop, and
-// frees what it holds.
+// The engine Worker, the only thread that touches MLX: opens MLX, runs the loop until the stop message, and
+// frees everything.
 import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { traceReport } from "../../ffi/trace.ts";

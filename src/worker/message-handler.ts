@@ -1,5 +1,5 @@
-// What the Worker does for each message. A load takes seconds to minutes, so it polls for messages between
-// two reads: the models that are loaded go on answering, and a shutdown cancels the load.
+// Handles the Worker's messages. A load takes seconds to minutes, so it polls for messages between file
+// reads: loaded models keep answering, and a shutdown cancels the load.
 import type { EngineReport, FromWorker, ToWorker } from "../engine/protocol.ts";
 import { Matchers } from "../grammar/matchers.ts";
 import { apart } from "../mlx/scope.ts";
@@ -8,7 +8,7 @@ import type { Models } from "./models.ts";
 
 export type MessageHandlerParts = {
   models: Models;
-  /** The next message of the mailbox, or undefined where none arrives in time. */
+  /** The next message of the mailbox, or undefined if none arrives in time. */
   receive(timeoutMs: number): ToWorker | undefined;
   reply(message: FromWorker): void;
   inspect(measure: boolean): EngineReport;
@@ -16,7 +16,7 @@ export type MessageHandlerParts = {
 
 type Load = ToWorker & { kind: "load" };
 
-/** The server shuts down. */
+/** The server is shutting down. */
 class LoadCancelledError extends Error {
   constructor() {
     super("the load was cancelled");
@@ -25,7 +25,7 @@ class LoadCancelledError extends Error {
 
 export class MessageHandler implements Inbox {
   readonly #parts: MessageHandlerParts;
-  /** Messages that arrived during a load and must wait for its end, in their order. */
+  /** Messages that arrived during a load and are handled after it, in order. */
   readonly #deferred: ToWorker[] = [];
   #refusesLoads = false;
 
@@ -77,7 +77,7 @@ export class MessageHandler implements Inbox {
         this.#refusesLoads = true;
         break;
       case "stop":
-        // Only during a load, which this cancels; the loop then finds the message first.
+        // Reached only during a load: cancel it. The loop then receives this message first.
         this.#refusesLoads = true;
         this.#deferred.unshift(message);
         break;
@@ -91,7 +91,7 @@ export class MessageHandler implements Inbox {
       reply({ kind: "failed", id, message: `${model} is not loaded` });
       return;
     }
-    // Without it the answer would not be constrained at all.
+    // Without matchers the answer would be generated unconstrained.
     if (request.grammar && !models.matchers.has(request.grammarLane ?? 0)) {
       reply({ kind: "failed", id, message: "no grammar thread is attached" });
       return;
@@ -104,7 +104,7 @@ export class MessageHandler implements Inbox {
     const { models } = this.#parts;
     const engine = models.get(model);
     const hasRequests = engine && engine.scheduler.running.length + engine.scheduler.waiting.length;
-    // Steps in flight may outlive the requests that were aborted.
+    // Aborted requests may still have steps in flight.
     while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine]);
     models.unload(model);
   }
@@ -127,7 +127,7 @@ export class MessageHandler implements Inbox {
     });
   }
 
-  /** To be called after each read: the loaded models then get as much time as the read took. */
+  /** Returns a callback for after each read: it runs the loaded models for as long as the read took. */
   #othersDuring(load: Load): () => void {
     const { models } = this.#parts;
     let [now, owedMs] = [performance.now(), 0];
@@ -156,7 +156,7 @@ export class MessageHandler implements Inbox {
     }
   }
 
-  /** Loads come one after the other, and messages about one model or one request keep their order. */
+  /** Whether to defer a message: loads run one at a time; messages of a model or request stay in order. */
   #mustWait(message: ToWorker, load: Load): boolean {
     if (message.kind === "load") return true;
     return [load, ...this.#deferred].some((earlier) => {
@@ -165,7 +165,7 @@ export class MessageHandler implements Inbox {
     });
   }
 
-  /** A question that fails costs itself, not the Worker. */
+  /** Replies with the result or the error: a failing question must not end the Worker. */
   #answer(id: number, work: () => unknown): void {
     const { reply } = this.#parts;
     try {

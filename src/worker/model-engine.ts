@@ -1,4 +1,4 @@
-// One model at work: it takes requests, steps through them, and tells what each step has brought.
+// The engine of one model: accepts requests, runs their steps, and reports each step's results.
 import type {
   BlockMap,
   EngineOptions,
@@ -25,25 +25,25 @@ export type ModelEngineParts = {
   runner: StepRunner;
   vocabulary: number;
   maxLength: number;
-  /** As the scheduler has it. */
+  /** See SchedulerOptions. */
   lookback: number;
-  /** Tokens of a step unless the options say. */
+  /** Default token budget of a step. */
   tokenBudget: number;
-  /** As the scheduler has it. */
+  /** See SchedulerOptions. */
   besideTokens?: number | undefined;
-  /** How long a step with prompts may take unless the options say. */
+  /** Default target time of a step with prompts. */
   stepMs: number;
   options: EngineOptions;
-  /** Opens a matcher for each answer with a grammar, once there is a thread that follows grammars. */
+  /** The grammar matchers of a lane; undefined until its grammar thread is attached. */
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
-  /** Whether the reports of steps list the tokens of each row. */
+  /** Whether step reports list the tokens of each row. */
   isWatched?: () => boolean;
-  /** Is told what a step has brought as soon as it has landed: the launch of the next one may not be over by then. */
+  /** Called as soon as a step has landed, possibly in the middle of launching the next one. */
   onStep: (result: StepResult) => void;
   nowMs?: () => number;
 };
 
-/** After so many times a sequence is spared when another can be preempted. */
+/** Preemptions after which a sequence is preempted only as a last resort. */
 const MAX_PREEMPTIONS = 8;
 
 export class ModelEngine {
@@ -56,7 +56,7 @@ export class ModelEngine {
   readonly #pipeline: Pipeline;
   #steps = 0;
   #last: StepReport | undefined;
-  /** What `readLoad` reads. */
+  /** Read by `readLoad`, from any thread. */
   readonly load = new SharedArrayBuffer(8);
   readonly #load = new Int32Array(this.load);
 
@@ -79,7 +79,7 @@ export class ModelEngine {
       maxLength,
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,
-      // One block each for some of the running sequences.
+      // 1% of the blocks, at most one per running sequence.
       watermark: Math.min(Math.ceil(cache.fewestBlocks / 100), options.maxBatch),
       maxPreemptions: MAX_PREEMPTIONS,
     });
@@ -97,8 +97,8 @@ export class ModelEngine {
     const { vocabulary, name, options, matchers, runner } = this.#parts;
     if (runner.isRefused) return "ranks_refuse";
     const { prompt, sampling, n = 1 } = request;
-    // An id past the vocabulary would be read from beyond the embedding's memory, or written to beyond
-    // that of the logits.
+    // An id past the vocabulary would read past the end of the embedding matrix, or write past the end
+    // of the logits.
     const isUnknown = (token: number) =>
       !(Number.isInteger(token) && token >= 0 && token < vocabulary);
     const named = [...(sampling.logitBias?.keys() ?? []), ...(sampling.logitsOf ?? [])];
@@ -106,7 +106,7 @@ export class ModelEngine {
     if (!isKnown || named.some(isUnknown)) return "bad_token";
     const arrivalMs = this.#now();
     const reading = readingOf(request);
-    // What is read of every prompt token must be computed.
+    // Readings of every prompt token cannot skip a cached prefix.
     const isWhole = reading?.kind === "scores" || reading?.pooling === "mean";
     const sequences = this.scheduler.submit(
       Array.from({ length: n }, () => ({
@@ -153,7 +153,7 @@ export class ModelEngine {
     return this.#answers.has(id);
   }
 
-  /** Takes one step to its end. False where there is nothing to compute. */
+  /** Runs until one step has landed. False if there is nothing to compute. */
   step(): boolean {
     return this.#pipeline.step();
   }
@@ -206,7 +206,7 @@ export class ModelEngine {
   }
 }
 
-/** By a loop of its own: a function that is called for each token of a long prompt delays its first answer. */
+/** A plain loop: a callback per token of a long prompt would delay its first token. */
 function areBelow(end: number, tokens: Uint32Array): boolean {
   for (let i = 0; i < tokens.length; i++) if (tokens[i]! >= end) return false;
   return true;

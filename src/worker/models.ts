@@ -1,4 +1,4 @@
-// The models that are loaded, each with its engine.
+// The loaded models, each with its engine.
 import type { Device, FloatType } from "../device/device.ts";
 import type { EngineOptions, ModelInfo, ModelPlan, ModelStats } from "../engine/protocol.ts";
 import type { Matchers } from "../grammar/matchers.ts";
@@ -34,26 +34,26 @@ type Asked = {
   hooks: LoadHooks;
 };
 
-/** What computes a model, and what it holds for that. */
+/** A model's runner, and the memory it holds. */
 type Opened = { runner: StepRunner; weightBytes: number; kvBytes: number; free(): void };
 
-/** How often an engine without work looks for ranks that have come back, which then load its models. */
+/** How often an idle engine polls for ranks that have come back, so that they load its models. */
 const RANKS_POLL_MS = 500;
 
 export class Models {
   readonly #openDevice: () => Device;
-  /** Where models are divided among ranks: none is computed here. */
+  /** If set, ranks compute the models, and this Worker does not. */
   readonly #ranks: RankLink | undefined;
-  /** As their engines have it. */
+  /** See ModelEngineParts. */
   readonly #onStep: (result: StepResult) => void;
   #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
-  /** Follow the grammars of all of them, by lane. */
+  /** Grammar matchers of all models, by lane. */
   readonly matchers = new Map<number, Matchers>();
-  /** Whether the reports of steps list the tokens of each row. */
+  /** Whether step reports list the tokens of each row. */
   isWatched = false;
 
-  /** The device is opened when a model is first loaded: a libmlxc that lacks what it needs is an error then. */
+  /** The device is opened at the first load: an incomplete libmlxc fails that load, not the start. */
   constructor(
     openDevice: () => Device,
     onStep: (result: StepResult) => void = () => {},
@@ -64,7 +64,7 @@ export class Models {
     this.#onStep = onStep;
   }
 
-  /** How long there is nothing to do while no model is busy: ranks may have come or gone. */
+  /** How long the loop may sleep while no model is busy: until a message, unless ranks must be polled. */
   get idleMs(): number {
     return this.#ranks ? RANKS_POLL_MS : Number.POSITIVE_INFINITY;
   }
@@ -81,17 +81,17 @@ export class Models {
     for (const { engine } of this.#entries.values()) yield engine;
   }
 
-  /** Loads a model, unless it is there. */
+  /** Loads a model unless it is already loaded. */
   load(name: string, path: string, options: EngineOptions, hooks: LoadHooks): ModelInfo {
     const make = () => this.#make(name, path, options, hooks);
     return this.#entries.getOrInsertComputed(name, make).info;
   }
 
-  /** What was made before something fails is freed again. */
+  /** On an error, frees everything allocated so far. */
   #make(name: string, path: string, options: EngineOptions, hooks: LoadHooks): Entry {
     this.#device ??= this.#openDevice();
     const device = this.#device;
-    // Before anything is taken: MLX would end the process where there is no memory.
+    // Plan before allocating: MLX ends the process when it runs out of memory.
     this.#ranks?.awaitFormed(hooks);
     const { sketched, costs, needs, parts, keepDequantized } = needsOf(
       device,
@@ -180,7 +180,7 @@ export class Models {
     return { runner, ...runner.held, free: () => runner.free() };
   }
 
-  /** MLX keeps to what is planned: for the models that are loaded, and for one that is about to be. */
+  /** Sets MLX's limits to the plans of all loaded models and of the one being loaded. */
   #limit(loading?: MemoryPlan): void {
     const device = this.#device!;
     const plans = [
@@ -192,17 +192,17 @@ export class Models {
     device.memory.setCacheLimit(cacheBytes);
   }
 
-  /** What a model would take, without loading it. Throws what a load would. */
+  /** Plans a model's memory without loading it. Throws what a load would. */
   plan(path: string, options: EngineOptions): ModelPlan {
     this.#device ??= this.#openDevice();
     return planModel(this.#device, path, options, this.#ranks);
   }
 
-  /** A model that is not there is unloaded already; one that has requests is not unloaded. */
+  /** Does nothing if the model is not loaded; throws while it has requests. */
   unload(name: string): void {
     const entry = this.#entries.get(name);
     if (!entry) return;
-    if (!entry.engine.scheduler.idle) throw new Error(`${name} is at work`);
+    if (!entry.engine.scheduler.idle) throw new Error(`${name} is busy`);
     this.#entries.delete(name);
     entry.free();
   }
@@ -214,7 +214,7 @@ export class Models {
 
   free(): void {
     const entries = [...this.#entries.values()];
-    // They give back the limits that are left without them.
+    // Each `free` sets the limits anew, which must no longer count these models.
     this.#entries.clear();
     for (const { free } of entries) free();
     this.#device?.free();
@@ -222,8 +222,8 @@ export class Models {
 }
 
 /**
- * A layer multiplies a token with its weights, some 12 times dims * dims in most models. One that sees all tokens
- * multiplies it twice heads * headDim with each token before it.
+ * Context length at which attention costs as much as the weights. Per token, a layer's weights take about
+ * 12 * dims * dims multiplications in most models; full attention takes 2 * heads * headDim per previous token.
  */
 function lookbackOf({
   shape: { dims },
@@ -236,7 +236,7 @@ function lookbackOf({
   return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
 }
 
-/** What made the longest sequence shorter than the model's own. */
+/** Why the maximum length is below the model's own. */
 function limitOf(
   maxLength: number,
   ownLength: number,

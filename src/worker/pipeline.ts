@@ -1,5 +1,5 @@
-// The steps of one model that are under way. On a device that works by itself the next step is launched before
-// the last one is read, so that it never waits for the host.
+// The steps in flight of one model. On an asynchronous device the next step is launched before the last one is
+// read, so that the device never waits for the host.
 import type { RowReport, Traffic } from "../engine/protocol.ts";
 import type { Launched, StepInputs } from "../model/run/runner.ts";
 import type { Lookback, Sampled } from "../model/run/sampler.ts";
@@ -8,27 +8,27 @@ import type { Sequence } from "../schedule/sequence.ts";
 import type { Answer, Answers } from "./answers.ts";
 import { type Prepared, prepare } from "./inputs.ts";
 
-/** What computes a step: the model's runner, or a test's. */
+/** Computes steps: the model's runner, ranks, or a test's fake. */
 export type StepRunner = {
   readonly forwards: number;
-  /** Steps under way at most. */
+  /** Maximum steps in flight. */
   readonly depth: number;
-  /** Parts that a step passes one after the other, where each has its own step: none follows on one that is under way. */
+  /** Pipeline stages, each computing another step: no step takes tokens from one in flight. */
   readonly stages?: number | undefined;
-  /** `landOthers`: as the runner has it. */
+  /** `landOthers`: see `Runner.launch`. */
   launch(inputs: StepInputs, landOthers: () => void): Launched;
-  /** Whether a step can be launched now; always unless it says. */
+  /** Whether a step can be launched now. Default: always. */
   isReady?(): boolean;
-  /** What ranks have sent each other, where there are some. */
+  /** Collectives between ranks, if the model runs on ranks. */
   readonly traffic?: Traffic;
-  /** Why all that was computed is lost, where it is; once. */
+  /** The reason if all computed state was lost. Returned once per loss. */
   takeLoss?(): string | undefined;
-  /** Whether a rank refuses the model, so that requests would wait without an end. */
+  /** Whether a rank refuses the model, so that requests would wait forever. */
   readonly isRefused?: boolean;
 };
 
-/** A step that was launched, or could not be. */
-type UnderWay = {
+/** A launched step, or one that failed to launch. */
+type InFlight = {
   batch: Batch;
   launchedMs: number;
   reports: RowReport[] | undefined;
@@ -36,18 +36,18 @@ type UnderWay = {
   launched?: Launched;
   isDrawn?: true;
   error?: unknown;
-  /** Answers that it could not draw for. */
+  /** Answers not drawn because their token masks were late. */
   late: Answer[];
 };
 
 /** A step that has landed. With an error, all its sequences have ended. */
 export type Landed = {
   batch: Batch;
-  /** From its launch, or from when the step before it had landed. */
+  /** Time since its launch, or since the previous step landed if that was later. */
   ms: number;
   reports: RowReport[] | undefined;
   outcomes: Outcome[];
-  /** Of sequences that asked for log-probabilities. */
+  /** Samples of sequences that asked for log-probabilities or logits. */
   scores?: ReadonlyMap<Sequence, Sampled>;
   error?: string;
 };
@@ -57,19 +57,19 @@ export type PipelineParts = {
   scheduler: Scheduler;
   answers: Answers;
   nowMs: () => number;
-  /** What is told of a batch's rows, before any of their answers has ended. */
+  /** Reports a batch's rows. Called at launch, before any of their answers has ended. */
   reportRows: (batch: Batch) => RowReport[] | undefined;
   onLanded: (landed: Landed) => void;
 };
 
-/** How long a mask may be waited for when the device is likely done with the step. */
+/** How long to wait for a token mask once the device has probably finished the step. */
 const MASK_GRACE_MS = 1;
 
 export class Pipeline {
   readonly #parts: PipelineParts;
-  readonly #underWay: UnderWay[] = [];
+  readonly #inFlight: InFlight[] = [];
   #landedMs = 0;
-  /** How long the last step took. */
+  /** Duration of the last step. */
   #stepMs = 0;
 
   constructor(parts: PipelineParts) {
@@ -77,27 +77,27 @@ export class Pipeline {
   }
 
   get batches(): readonly Batch[] {
-    return this.#underWay.map(({ batch }) => batch);
+    return this.#inFlight.map(({ batch }) => batch);
   }
 
-  /** Launches as many steps as may be under way, and lands the first of them. False where there is nothing to compute. */
+  /** Launches steps up to the runner's depth and lands the oldest. False if there is nothing to compute. */
   step(): boolean {
     const { runner, scheduler, answers, onLanded } = this.#parts;
-    while (this.#underWay.length < runner.depth && (runner.isReady?.() ?? true)) {
-      // All steps before it were read, so that it can be drawn: the next one may go on with what it draws.
-      if (this.#underWay[0] && !runner.stages) this.#draw(this.#underWay[0]);
-      // Nothing follows on a step that could not be launched or drawn: it has no tokens to go on with.
-      if (this.#underWay.some(({ error }) => error !== undefined)) break;
+    while (this.#inFlight.length < runner.depth && (runner.isReady?.() ?? true)) {
+      // All steps before the oldest were read, so it can be drawn now: the next step may take its tokens.
+      if (this.#inFlight[0] && !runner.stages) this.#draw(this.#inFlight[0]);
+      // A step that failed to launch or draw has no tokens for the next one.
+      if (this.#inFlight.some(({ error }) => error !== undefined)) break;
       const batch = scheduler.next(answers.isStalled);
       if (!batch) break;
-      const before = this.#underWay.length;
+      const before = this.#inFlight.length;
       const launched = this.#launch(batch);
-      const hasLanded = this.#underWay.length < before;
-      this.#underWay.push(launched);
-      // One step at a time: between two of them others are served.
+      const hasLanded = this.#inFlight.length < before;
+      this.#inFlight.push(launched);
+      // Return after each landed step, so that messages and other models are served in between.
       if (hasLanded) return true;
     }
-    const first = this.#underWay.shift();
+    const first = this.#inFlight.shift();
     const loss = first ? undefined : runner.takeLoss?.();
     if (!first && loss === undefined) return false;
     onLanded(first ? this.#land(first) : this.#lose(loss!));
@@ -116,7 +116,7 @@ export class Pipeline {
     };
   }
 
-  #launch(batch: Batch): UnderWay {
+  #launch(batch: Batch): InFlight {
     const { runner, answers, nowMs, reportRows, onLanded } = this.#parts;
     const launchedMs = nowMs();
     const reports = reportRows(batch);
@@ -127,9 +127,9 @@ export class Pipeline {
         return answer;
       });
       const launched = runner.launch(prepared.inputs, () => {
-        for (const step of this.#underWay.splice(0)) onLanded(this.#land(step));
+        for (const step of this.#inFlight.splice(0)) onLanded(this.#land(step));
       });
-      // While the device computes: when the step has landed, what it drew would wait for them.
+      // Hash block keys while the device computes: after landing, it would delay the step's tokens.
       for (const { sequence, start, count } of batch.rows) sequence.hash(start + count);
       return { batch, launchedMs, reports, prepared, launched, late: [] };
     } catch (error) {
@@ -137,8 +137,8 @@ export class Pipeline {
     }
   }
 
-  /** A mask is waited for while the device computes the step, and hardly longer: others would wait too. */
-  #draw(step: UnderWay): void {
+  /** Waits for token masks while the device computes the step, and hardly longer: other rows would wait too. */
+  #draw(step: InFlight): void {
     const { answers, nowMs } = this.#parts;
     const { launchedMs, prepared, launched, isDrawn } = step;
     if (!prepared || !launched || isDrawn) return;
@@ -148,7 +148,7 @@ export class Pipeline {
     try {
       const lookbacks = prepared.lookingBack.map((sequence): Lookback => {
         const answer = answers.get(sequence);
-        // It was aborted since: whatever is drawn for it is dropped.
+        // It was aborted since: its token will be dropped.
         if (!answer) return { mask: "late" };
         const lookback = answer.lookBack!(deadlineMs);
         if (lookback.mask === "late") {
@@ -163,7 +163,7 @@ export class Pipeline {
     }
   }
 
-  #land(step: UnderWay): Landed {
+  #land(step: InFlight): Landed {
     const { nowMs } = this.#parts;
     const { batch, launchedMs, reports } = step;
     const computed = this.#compute(step);
@@ -174,7 +174,7 @@ export class Pipeline {
     return { batch, reports, ms, ...computed };
   }
 
-  #compute(step: UnderWay): Pick<Landed, "outcomes" | "scores" | "error"> {
+  #compute(step: InFlight): Pick<Landed, "outcomes" | "scores" | "error"> {
     const { scheduler, answers } = this.#parts;
     const { batch, prepared, launched } = step;
     try {

@@ -1,5 +1,5 @@
-// What a model takes on a device, before it is loaded: its weights as the device holds them, what its layers keep of
-// sequences, and the arrays of its steps.
+// Estimates a model's memory on a device before it is loaded: weights in the device's format, KV blocks and recurrent
+// states, and the arrays of steps.
 import type { Device } from "../device/device.ts";
 import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
@@ -23,13 +23,13 @@ type SketchedModel = {
   sketched: Sketched;
   costs: Costs;
   needs: ModelNeeds;
-  /** Of a model that is divided among ranks. */
+  /** Set if the model is divided among ranks. */
   parts: Parts | undefined;
-  /** Whether quantized weights are kept dequantized too. */
+  /** Whether to keep a dequantized copy of quantized weights. */
   keepDequantized: boolean;
 };
 
-/** For one of the ranks that are on this machine, where there are some. */
+/** The whole machine, or the share of one of the ranks on it. */
 export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machine {
   const facts = memory.facts();
   const { usableBytes, availableBytes } = facts;
@@ -45,7 +45,7 @@ export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machi
   };
 }
 
-/** What a model would take, or the first of its ranks. Throws what a load would, but where there is no memory for it. */
+/** The needs of a model, or of its first rank. Throws what a load would, except for lack of memory. */
 export function needsOf(
   device: Device,
   path: string,
@@ -67,14 +67,14 @@ export function needsOf(
     ? largestStage(device, path, kind, sketched, stages)
     : whole;
   const { shape } = sketched;
-  // Recorded steps keep the memory of the largest; one that is not recorded takes its own.
+  // Recorded steps share the memory of the largest one; a step that is not recorded needs its own.
   const held = device.paddedTokens ? 2 : 1;
   const stepBytes: typeof sketched.stepBytes = (...step) => held * sketched.stepBytes(...step);
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
   return { sketched, costs, needs, parts, keepDequantized };
 }
 
-/** Whether a dequantized copy of the weights takes so little that it is worth its memory. */
+/** Whether a dequantized copy of the weights fits in the device's `spareShare` of free memory. */
 function isSpare(device: Device, path: string, dtype: LoadOptions["dtype"]): boolean {
   if (!device.spareShare) return false;
   const bytesOf = (keepDequantized: boolean) =>
@@ -129,7 +129,7 @@ function planned(
 
 type Held = Pick<ModelNeeds, "weightBytes" | "costs">;
 
-/** The most that a rank which has some of the layers takes, for its memory: of as much as the first rank has. */
+/** The largest needs of any pipeline rank, scaled to the memory of the first rank. */
 function largestStage(
   device: Device,
   path: string,
@@ -167,7 +167,7 @@ function scaled({ groups, slotBytes }: Costs, share: number): Costs {
   };
 }
 
-/** What a block of each group takes, and a slot. */
+/** Bytes of a block in each group, and of a slot. */
 function costsOf(device: Device, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
   return {
     groups: groupsOf(states).map((group) => {

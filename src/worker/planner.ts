@@ -1,5 +1,5 @@
-// How the memory of a device is divided for a model: a pure function of what the device has, what the model takes
-// and what the options ask for. What does not fit is refused with the numbers, before any of it is taken.
+// Divides a device's memory for a model: a pure function of the device, the model's needs and the options. A model
+// that does not fit is refused with the numbers, before anything is allocated.
 import { type MemoryFacts, type MemoryPolicy, roomOf } from "../device/memory.ts";
 import type { EngineOptions } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
@@ -8,16 +8,16 @@ import type { CacheLayout } from "../kv/kv-cache.ts";
 
 export type Machine = MemoryPolicy & {
   facts: MemoryFacts;
-  /** Tokens of a step unless the options say. */
+  /** Default token budget of a step. */
   tokenBudget: number;
 };
 
 export type ModelNeeds = {
   weightBytes: number;
   costs: Costs;
-  /** The longest sequence that the model was made for. */
+  /** The model's own maximum sequence length. */
   maxPositions: number;
-  /** What the arrays of a step take that computes so many tokens, the last of them at the end of such a sequence. */
+  /** Bytes of the arrays of a step that computes `tokens` at the end of a context of `length`. */
   stepBytes(tokens: number, length: number): number;
 };
 
@@ -30,28 +30,28 @@ export type MemoryPlan = {
   weightBytes: number;
   layout: CacheLayout;
   kvBytes: number;
-  /** The longest sequence: the model takes no longer ones, or there is no memory for them. */
+  /** Maximum sequence length, limited by the model, the options or memory. */
   maxLength: number;
-  /** The most tokens of a step, and what its arrays take. */
+  /** Maximum tokens per step, and bytes of its arrays. */
   stepTokens: number;
   stepBytes: number;
-  /** What there was for all of it. */
+  /** Memory that was available before the load. */
   roomBytes: number;
 };
 
-/** The least that a KV pool is worth, where there is so much. */
+/** Minimum KV pool size, if memory allows. */
 const LEAST_KV_BYTES = 2 ** 28;
 
-/** A step has fewer tokens where its arrays would take more than this part of what the weights leave. */
+/** The default token budget is halved while a step takes more than this share of the memory that the weights leave. */
 const STEP_SHARE = 1 / 4;
 
-/** And where half as many tokens take so much less: what attention gathers of a long context is always there. */
+/** Minimum share of a step's memory that a halving must save: KV gathered for a long context does not shrink. */
 const WORTH_SAVING = 1 / 5;
 
-/** A step is worth launching with so many tokens of a prompt. */
+/** Halving never goes below this token budget. */
 const LEAST_STEP_TOKENS = 2 * BLOCK_TOKENS;
 
-/** Less than this is not worth a word. */
+/** Errors do not mention memory of other models below this. */
 const MENTIONED_BYTES = 2 ** 24;
 
 export class NoMemoryError extends Error {
@@ -76,7 +76,7 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
     poolOf(stepTokens, Math.ceil(length / BLOCK_TOKENS));
   const takes = (stepTokens: number, length: number) =>
     bytesOf(costs, poolFor(stepTokens, length)) + needs.stepBytes(stepTokens, length);
-  /** The longest context that there is memory for. */
+  /** Maximum context length that fits in memory. */
   const fittingWith = (stepTokens: number) =>
     longestThat((length) => takes(stepTokens, length) <= left, longest);
 
@@ -102,8 +102,8 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
     const most = left - made.stepBytes;
     if (made.kvBytes > most) {
       throw new NoMemoryError(
-        `the KV blocks take ${gib(made.kvBytes)}, and ${budget(facts, roomBytes)}; the weights take ` +
-          `${gib(weightBytes)} and steps ${gib(made.stepBytes)}, so that ${gib(Math.max(0, most))} are left: ` +
+        `the KV blocks take ${gib(made.kvBytes)}, but the weights (${gib(weightBytes)}) and steps ` +
+          `(${gib(made.stepBytes)}) leave only ${gib(Math.max(0, most))}; ${budget(facts, roomBytes)}: ` +
           "set a smaller --block-pool-size or --kv-memory",
       );
     }
@@ -114,18 +114,18 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
     const kv = bytesOf(costs, poolFor(stepTokens, longest));
     throw new NoMemoryError(
       `a context of ${longest} tokens takes ${gib(kv)} of KV blocks and ${gib(step(longest))} in steps, ` +
-        `and there are ${gib(left)} beside the weights: --max-model-len auto takes ${fitting} tokens`,
+        `but the weights leave only ${gib(left)}: --max-model-len auto gives ${fitting} tokens`,
     );
   }
   const kvBytes = Math.min(Math.max(share, LEAST_KV_BYTES), left - step(fitting));
   const usual = layoutFor(costs, demandOf(stepTokens), kvBytes);
-  // A context that was asked for gets what it needs, if that is more.
+  // A requested context length gets the pool it needs, if that is larger.
   const wanted = options.maxLength === undefined ? undefined : poolFor(stepTokens, fitting);
   const layout = wanted && bytesOf(costs, wanted) > bytesOf(costs, usual) ? wanted : usual;
   return plan(layout, Math.min(fitting, lengthOf(layout)));
 }
 
-/** What MLX is told to keep to while models with these plans are loaded. */
+/** MLX's memory limits while models with these plans are loaded. */
 export function limitsOf(
   { facts, cache, wires }: Machine,
   plans: readonly MemoryPlan[],
@@ -139,7 +139,7 @@ export function limitsOf(
   };
 }
 
-/** As many tokens as it is to have, or as leave most of the memory to the KV pool. */
+/** The requested token budget, or the default, halved while that leaves notably more memory to the KV pool. */
 function chooseStep(
   { tokenBudget }: Machine,
   { stepBytes }: ModelNeeds,
@@ -153,7 +153,7 @@ function chooseStep(
     if (bytes <= left || left <= 0) return tokens;
     const fitting = longestThat((each) => stepBytes(each, each) <= left, tokens);
     throw new NoMemoryError(
-      `a step of ${tokens} tokens takes ${gib(bytes)}, and there are ${gib(left)} beside the weights: ` +
+      `a step of ${tokens} tokens takes ${gib(bytes)}, but the weights leave only ${gib(left)}: ` +
         `set a --token-budget of ${fitting} at most`,
     );
   }
@@ -168,13 +168,13 @@ function chooseStep(
   return tokens;
 }
 
-/** The longest sequence that a pool holds. */
+/** Maximum sequence length that a pool can hold. */
 function lengthOf({ groups }: CacheLayout): number {
   const whole = groups.filter(({ window }) => window === undefined);
   return Math.min(Number.POSITIVE_INFINITY, ...whole.map(({ blocks }) => blocks * BLOCK_TOKENS));
 }
 
-/** The greatest number up to `most` that fits, where each that is smaller than one that fits does too. */
+/** Binary search for the largest number up to `most` that fits. */
 function longestThat(fits: (length: number) => boolean, most: number): number {
   if (fits(most)) return most;
   let [low, high] = [0, most];
@@ -193,20 +193,20 @@ function refusal(
   leastBytes: number,
 ): NoMemoryError {
   return new NoMemoryError(
-    `the weights take ${gib(weightBytes)}, and KV blocks and steps ${gib(leastBytes)} at least: ` +
+    `the weights take ${gib(weightBytes)}, and KV blocks and steps at least ${gib(leastBytes)}, but ` +
       budget(facts, roomBytes),
   );
 }
 
-/** How much there is for a model, and why no more. */
+/** States the memory available for a model, and what limits it. */
 function budget({ totalBytes, usableBytes, activeBytes }: MemoryFacts, roomBytes: number): string {
   const reason =
     roomBytes < usableBytes - activeBytes
-      ? "other programs hold the rest"
+      ? "other programs use the rest"
       : activeBytes > MENTIONED_BYTES
-        ? `${gib(usableBytes)} may be used, of which models hold ${gib(activeBytes)}`
-        : `${gib(usableBytes)} may be used`;
-  return `there are ${gib(roomBytes)} of ${gib(totalBytes)}, ${reason}`;
+        ? `the limit is ${gib(usableBytes)}, and models hold ${gib(activeBytes)} of it`
+        : `the limit is ${gib(usableBytes)}`;
+  return `${gib(roomBytes)} of ${gib(totalBytes)} are available (${reason})`;
 }
 
 function gib(bytes: number): string {

@@ -1,5 +1,5 @@
-// The engine Worker's side of a model that is divided among ranks: what runs its steps there, and what is left of it when
-// the ranks are lost.
+// The engine Worker's side of models that run on ranks: sends them the steps, and after a loss of ranks has the next group
+// load the models again.
 import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import { type Division, noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";
@@ -9,23 +9,23 @@ import type { FromRank, FromRankUser, RankLoad, ToRank, ToRankUser } from "../ra
 import { stepsOnRanks } from "../ranks/runner.ts";
 import type { StepRunner } from "./pipeline.ts";
 
-/** How often a load looks for a shutdown, and for other models' work. */
+/** How often a load on ranks pauses to serve other models and to notice a shutdown. */
 const LOAD_POLL_MS = 20;
 
-/** Longer than any step takes: ranks that have not answered by then are given up. */
+/** Timeout of a step, after which the ranks are given up. Longer than any step takes. */
 const STEP_LIMIT_MS = 120_000;
 
-/** A rank has ended or stalled. */
+/** A rank has exited or stalled. */
 class RanksLostError extends Error {
   override name = "RanksLostError";
 }
 
 export class RankLink {
   readonly size: number;
-  /** How many of the ranks share this machine's memory. */
+  /** Number of ranks that share this machine's memory. */
   readonly localSize: number;
   readonly division: Division;
-  /** What arrays may take on each rank, once they are there. */
+  /** Usable memory of each rank, once the group has formed. */
   memory: readonly number[] | undefined;
   readonly #mailbox: Mailbox;
   readonly #runners = new Map<string, RankRunner>();
@@ -39,17 +39,17 @@ export class RankLink {
     this.division = division;
   }
 
-  /** The number of the group that is there now; what another one had loaded is gone. */
+  /** Number of the current group, if one has formed. Models that earlier groups loaded are gone. */
   get formation(): number | undefined {
     return this.#isFormed ? this.#formations : undefined;
   }
 
-  /** Returns when all ranks are there. */
+  /** Returns once all ranks have joined. */
   awaitFormed({ onRead }: LoadHooks): void {
     for (; !this.#isFormed; this.poll(LOAD_POLL_MS)) onRead?.();
   }
 
-  /** The runner of a model: it hears what ranks say of it until it is closed. */
+  /** The runner of a model. It receives the ranks' messages about the model until it is freed. */
   open(model: RankModel): RankRunner {
     const { model: name } = model.load;
     const runner = new RankRunner(this, model, () => {
@@ -60,23 +60,23 @@ export class RankLink {
     return runner;
   }
 
-  /** To every rank. */
+  /** Sends to every rank. */
   send(message: ToRank): void {
     const bytes = new Uint8Array(serialize(message));
     this.#mailbox.port.postMessage({ kind: "message", bytes } satisfies FromRankUser);
   }
 
-  /** The ranks are alive and do not answer: they are ended, and started again. */
+  /** Has the ranks restarted: they are alive but do not answer. */
   giveUp(reason: string): void {
     this.#mailbox.port.postMessage({ kind: "giveUp", reason } satisfies FromRankUser);
   }
 
-  /** The rank that refuses a model; undefined once none does. */
+  /** Reports the rank that refuses a model, or undefined once none does. */
   tellRefusal(model: string, rank: number | undefined): void {
     this.#mailbox.port.postMessage({ kind: "refused", model, rank } satisfies FromRankUser);
   }
 
-  /** Takes in all that has arrived; waits so long where there is nothing. */
+  /** Handles all messages that have arrived, waiting up to `timeoutMs` for the first. */
   poll(timeoutMs: number): void {
     let message = receive<ToRankUser>(this.#mailbox, timeoutMs);
     for (; message; message = receive<ToRankUser>(this.#mailbox, 0)) this.#handle(message);
@@ -116,7 +116,7 @@ class RankRunner implements StepRunner {
   readonly #fingerprint: string;
   readonly #close: () => void;
   readonly #stepLimitMs: number;
-  /** The formation that was asked for the model, the ranks that have its files, and what they hold of it. */
+  /** The formation that was told to load the model, the ranks that have its files, and the memory of each. */
   #asked: number | undefined;
   readonly #checked = new Set<number>();
   readonly #held = new Map<number, { weightBytes: number; kvBytes: number }>();
@@ -124,7 +124,7 @@ class RankRunner implements StepRunner {
   readonly #outputs: StepOutputs[] = [];
   #loss: string | undefined;
   #refusedBy: number | undefined;
-  /** Of the first rank, in all steps. */
+  /** Traffic of the first rank, over all steps. */
   traffic: Traffic = noTraffic;
 
   constructor(link: RankLink, model: RankModel, close: () => void) {
@@ -152,7 +152,7 @@ class RankRunner implements StepRunner {
     }
   }
 
-  /** What all ranks hold together. */
+  /** Memory held by all ranks together. */
   get held(): { weightBytes: number; kvBytes: number } {
     const all = [...this.#held.values()];
     return {
@@ -161,7 +161,7 @@ class RankRunner implements StepRunner {
     };
   }
 
-  /** Whether a step can be launched. Ranks that have come anew load the model first. */
+  /** Whether a step can be launched. A newly formed group loads the model first. */
   isReady(): boolean {
     this.#link.poll(0);
     const { formation, size } = this.#link;
@@ -175,14 +175,14 @@ class RankRunner implements StepRunner {
     return this.#held.size === size;
   }
 
-  /** Why all that was computed is lost; once for each time. */
+  /** The reason if all computed state was lost. Returned once per loss. */
   takeLoss(): string | undefined {
     const loss = this.#loss;
     this.#loss = undefined;
     return loss;
   }
 
-  /** Until the group forms again. */
+  /** Whether a rank has refused the model, until the group forms again. */
   get isRefused(): boolean {
     return this.#refusedBy !== undefined;
   }

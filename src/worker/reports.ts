@@ -1,4 +1,4 @@
-// What is told of a model's steps and requests: to the debug log, to `ps` and to metrics.
+// Reports on a model's steps and requests, for the debug log, `ps` and metrics.
 import type { BlockMap, RequestReport, RowReport, StepReport } from "../engine/protocol.ts";
 import { readGauges } from "../kv/blocks.ts";
 import { type KvCache, NONE } from "../kv/kv-cache.ts";
@@ -55,7 +55,7 @@ export function rowTokens({ rows }: Batch): Int32Array {
   return numbers;
 }
 
-/** Cells of a picture; a larger pool has several blocks in one. */
+/** Maximum cells of a block map. In larger pools a cell stands for several blocks. */
 const MAX_CELLS = 4096;
 
 export function blockMap(
@@ -90,7 +90,7 @@ export function blockMap(
   return { model, blocksPerCell, cells, requests };
 }
 
-/** Of every sequence that runs or waits. */
+/** One report per running or waiting sequence. */
 export function requestReports(
   { running, waiting }: Scheduler,
   answers: Answers,

@@ -1,5 +1,5 @@
-// What the arrays of a model's steps take, from sketches of a few steps: of few and of many tokens, at the beginning of
-// a sequence and at the end of the longest.
+// Estimates the memory of a model's steps from sketches of four of them: few and many tokens, at the start and at the
+// end of the longest context.
 import type { Device } from "../device/device.ts";
 import { peakBytes } from "../mlx/peak.ts";
 import { sketchesOf } from "../mlx/sketch.ts";
@@ -12,19 +12,19 @@ import type { ModelNeeds } from "./planner.ts";
 
 export type StepSizes = {
   maxBatch: number;
-  /** The most tokens of a step. */
+  /** Maximum tokens per step. */
   tokens: number;
-  /** The longest sequence, where that is shorter than what the model was made for. */
+  /** Maximum sequence length, if below the model's own. */
   maxLength?: number | undefined;
 };
 
-/** Farther on it goes as far as the numbers go: what a step takes grows evenly. */
+/** Longest context that is sketched. Memory grows linearly with it, so longer ones are extrapolated. */
 const LONGEST = 2 ** 17;
 
 export type Sketched = Pick<LoadedModel, "dtype" | "weightBytes" | "shape" | "states"> &
   Pick<ModelNeeds, "stepBytes">;
 
-/** The model as a load would make it, with arrays that are never filled: so it finds what a load would fail at. */
+/** Loads the model with arrays that have shapes but no contents. Throws what a real load would. */
 export function sketchModel(
   real: Device,
   path: string,
@@ -66,7 +66,7 @@ export function sketchModel(
   };
 }
 
-/** What weights and states there would be, or a rank's part of them. */
+/** The weights and states of a model, or of one rank's part, from a sketch without steps. */
 export function sketchParts(
   real: Device,
   path: string,
@@ -84,7 +84,7 @@ export function sketchParts(
   return parts!;
 }
 
-/** Pools of a block and a slot: only their shapes matter. */
+/** Pools of one block and one slot: a sketch needs only their shapes. */
 function layoutOf(states: LoadedModel["states"]) {
   return {
     groups: groupsOf(states).map(({ window }) => ({ blocks: 1, window })),
@@ -92,15 +92,15 @@ function layoutOf(states: LoadedModel["states"]) {
   };
 }
 
-/** How far a number is on the way from the first to the last; past it where it is larger. */
+/** Interpolation weight of `value` between `first` and `last`; above 1 past `last`. */
 function share(value: number, [first, last]: number[]): number {
   return first === last ? 1 : Math.max(0, (value - first!) / (last! - first!));
 }
 
-/** Rows are sampled as it takes most: all of the vocabulary in order. */
+/** The sampling that takes the most memory: top-p sorts the whole vocabulary. */
 const sampled: SampleRow = { sampling: { temperature: 1, topP: 0.5, seed: 0 }, index: 0 };
 
-/** A chunk of a prompt that ends at this length, beside sequences of the same length that decode. Nobody's tokens. */
+/** One prompt chunk and decoding rows up to the batch size, all ending at `length`, in scratch blocks. */
 export function largestStep(
   store: StateStore,
   { maxBatch, tokens, length }: { maxBatch: number; tokens: number; length: number },

@@ -56,7 +56,7 @@ describe("the Worker", () => {
     const engine = await start();
     const before = (await engine.stats()).length;
     const failure = await engine.load("m", folder, { blocks: 2 ** 32 }).catch((error) => error);
-    expect(failure.message).toMatch(/KV blocks take \d+.* GiB, and there are .*--kv-memory$/);
+    expect(failure.message).toMatch(/KV blocks take \d+.* GiB, but the weights .*--kv-memory$/);
     expect(await engine.stats()).toHaveLength(before);
     expect((await engine.load("m", folder, { blocks: 4 })).blocks).toBe(4);
     await engine.stop();

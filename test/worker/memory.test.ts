@@ -83,7 +83,7 @@ describe("refused before memory is taken, with numbers that are right", () => {
     const maxLength = Math.ceil((2 * totalmem()) / (2 * 2 * 2 * 16 * 4));
     const message = await refusal(path, { maxLength });
     expect(bytesIn(message, "tokens takes") / (2 * totalmem())).toBeWithin(0.9, 1.1);
-    expect(message).toMatch(/--max-model-len auto takes \d+ tokens$/);
+    expect(message).toMatch(/--max-model-len auto gives \d+ tokens$/);
   }, 60_000);
 });
 

@@ -50,7 +50,7 @@ function setUp(read: (model: string, onRead: OnRead) => void = () => {}, depth: 
       return name;
     },
     unload(name: string) {
-      if (engines.get(name)?.scheduler.idle === false) throw new Error(`${name} is at work`);
+      if (engines.get(name)?.scheduler.idle === false) throw new Error(`${name} is busy`);
       engines.delete(name);
     },
     stats: () => [],
@@ -198,7 +198,7 @@ test("a model with requests is not unloaded", () => {
   run(load(1, "a"));
   handler.handle(submit(2, "a"));
   handler.handle({ kind: "unload", id: 3, model: "a" });
-  expect(failures()).toEqual([{ kind: "failed", id: 3, message: "a is at work" }]);
+  expect(failures()).toEqual([{ kind: "failed", id: 3, message: "a is busy" }]);
   run();
   expect(finished()).toEqual([2]);
 });

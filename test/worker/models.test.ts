@@ -48,7 +48,7 @@ const faults: Record<string, { make(): Device; options?: Partial<EngineOptions>;
   "there is no memory for the blocks that were asked for": {
     make: () => deviceOf("cpu"),
     options: { blocks: 2 ** 40 },
-    says: /KV blocks take .* GiB, and there are .* left: set a smaller --block-pool-size/,
+    says: /KV blocks take .* GiB, but .* leave only .*: set a smaller --block-pool-size/,
   },
   "memory runs out between two pools": {
     make: () => shortOfMemory(deviceOf("cpu")),

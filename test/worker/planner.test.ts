@@ -103,7 +103,7 @@ describe("the context", () => {
     const { maxLength } = plan(mac(16), { maxLength: "auto" });
     expect(() => plan(mac(16), { maxLength: 131_072 })).toThrow(
       `a context of 131072 tokens takes 16.0 GiB of KV blocks and 0.97 GiB in steps, ` +
-        `and there are 8.7 GiB beside the weights: --max-model-len auto takes ${maxLength} tokens`,
+        `but the weights leave only 8.7 GiB: --max-model-len auto gives ${maxLength} tokens`,
     );
   });
 });
@@ -112,19 +112,19 @@ describe("refused with the numbers are", () => {
   test("weights that do not fit, and why", () => {
     const large = { ...needs, weightBytes: 16 * GB };
     expect(() => plan(mac(8), {}, large)).toThrow(
-      /^the weights take 16\.0 GiB, .* there are 5\.0 GiB of 8\.0 GiB, other programs hold the rest$/,
+      /^the weights take 16\.0 GiB, .* 5\.0 GiB of 8\.0 GiB are available \(other programs use the rest\)$/,
     );
     expect(() => plan(mac(8, 1), {}, large)).toThrow(
-      /there are 5\.3 GiB of 8\.0 GiB, 5\.3 GiB may be/,
+      /5\.3 GiB of 8\.0 GiB are available \(the limit is 5\.3 GiB\)$/,
     );
     const second = mac(16);
     second.facts.activeBytes = 10 * GB;
-    expect(() => plan(second)).toThrow(/10\.7 GiB may be used, of which models hold 10\.0 GiB$/);
+    expect(() => plan(second)).toThrow(/limit is 10\.7 GiB, and models hold 10\.0 GiB of it\)$/);
   });
 
   test("a KV cache, in bytes or blocks", () => {
     const says =
-      /^the KV blocks take 8\.0 GiB, and there are 5\.0 GiB .* so that 2\.\d GiB are left: set a smaller/;
+      /^the KV blocks take 8\.0 GiB, but .* leave only 2\.\d GiB; 5\.0 GiB of .*: set a smaller/;
     expect(() => plan(mac(8), { kvBytes: 8 * GB })).toThrow(says);
     expect(() => plan(mac(8), { blocks: 2048 })).toThrow(says);
     expect(plan(mac(8), { kvBytes: GB }).kvBytes).toBe(GB);
@@ -133,7 +133,7 @@ describe("refused with the numbers are", () => {
 
   test("a step", () => {
     expect(() => plan(mac(8), { tokenBudget: 8192 })).toThrow(
-      /^a step of 8192 tokens takes 7\.7 GiB, and there are 3\.0 GiB .*: set a --token-budget of (\d+) at most$/,
+      /^a step of 8192 tokens takes 7\.7 GiB, .* leave only 3\.0 GiB: set a --token-budget of (\d+) at most$/,
     );
     expect(plan(mac(8), { tokenBudget: 1024 }).stepTokens).toBe(1024);
   });
