@@ -1,7 +1,5 @@
-// The main thread's side of the engine. It starts the Worker, sends requests to it and distributes their
-// events. When the Worker dies, its requests end with an error, and another Worker is started with the same
-// models.
-
+// The main thread's side of the engine. It starts the Worker, sends it requests and distributes their events.
+// If the Worker dies, its requests end with an error, and a new Worker is started with the same models.
 import { MessageChannel, Worker } from "node:worker_threads";
 import { type ErrorAnswer, sentence } from "../error-answer.ts";
 import type { MatcherSource, MatcherUser, ServingThread } from "../grammar/grammars.ts";
@@ -73,7 +71,7 @@ export const draining: ErrorAnswer = {
   code: "draining",
 };
 
-/** The model is not loaded: the server shuts down. */
+/** The model was not loaded, because the server is shutting down. */
 export class LoadCancelledError extends EngineError {
   override name = "LoadCancelledError";
   override readonly answer = draining;
@@ -85,31 +83,31 @@ export class LoadCancelledError extends EngineError {
 
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
-  /** What the engine is at, each time that it has come further; undefined once it is done with it. */
+  /** Called at each progress of a long task, and with undefined at its end. */
   onActivity?: (activity: EngineActivity | undefined) => void;
   /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
 
 export type SubmitOptions = {
-  /** Unread events before the request is aborted. */
+  /** Maximum number of unread events; beyond it the request is aborted. */
   maxBacklog?: number | undefined;
-  /** Called with every event, also with those that come after the reader has left. */
+  /** Called with every event, even after the reader has left. */
   onEvent?: (event: EngineEvent) => void;
 };
 
-/** Processes that models are divided among. */
+/** The ranks that models are divided among. */
 export type RankSource = {
   readonly size: number;
   readonly localSize: number;
   readonly division: Division;
-  /** For a new Worker: the one before is no longer heard. */
+  /** Connects a new Worker in place of the previous one. */
   connect(): Mailbox;
 };
 
 type Question = { resolve(answer: unknown): void; reject(error: Error): void };
 
-/** A request until the engine is done with it, and how many of its answers are not finished. */
+/** A request in the engine, with the number of its unfinished answers. */
 type Answering = {
   name: string | undefined;
   stream: EventStream<EngineEvent>;
@@ -124,7 +122,7 @@ type Connection = {
   /** Whether MLX is open. */
   started: boolean;
   ended: Promise<void>;
-  /** Ends the connection, whether or not the Worker has ended. */
+  /** Ends the connection, even if the Worker is still running. */
   end(error: Error): void;
   models: Map<string, Loaded>;
   /** The grammar threads that the Worker has a link to, by lane. */
@@ -133,10 +131,10 @@ type Connection = {
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
 
-/** So many Workers in a row may die before their first step; after that only a request starts another. */
+/** Automatic restarts without a step in between; after that a Worker is started only on demand. */
 const MAX_RESTARTS = 3;
 
-/** How long a Worker may take to stop. It polls between two steps, and between two reads of a load. */
+/** How long a Worker may take to stop. It polls between steps, and between file reads of a load. */
 const STOP_MS = 1000;
 
 export class EngineClient implements MatcherUser {
@@ -147,16 +145,16 @@ export class EngineClient implements MatcherUser {
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
   #matcherSource: MatcherSource | undefined;
-  /** Workers that died since the last step. */
+  /** Workers that have died since the last step. */
   #deaths = 0;
   #isWatched = false;
   #stopped = false;
-  /** Once it is rejected, so is every load, running or new. */
+  /** Rejected to make every load reject, running or new. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
   #activity: EngineActivity | undefined;
 
-  /** Returns when MLX is open; throws where it cannot be opened. */
+  /** Returns when MLX is open; throws if it cannot be opened. */
   static async start(
     setup: WorkerSetup,
     hooks: EngineHooks = {},
@@ -174,17 +172,17 @@ export class EngineClient implements MatcherUser {
     this.#loadsRefused.promise.catch(() => {});
   }
 
-  /** Whether there is a Worker. */
+  /** Whether a Worker is running. */
   get alive(): boolean {
     return this.#connection !== undefined;
   }
 
-  /** Running and waiting requests, and those that are being aborted. */
+  /** Number of requests that are running, waiting or being aborted. */
   get active(): number {
     return this.#streams.size;
   }
 
-  /** Long work that it is at. */
+  /** The long task that the engine is working on, if any. */
   get activity(): EngineActivity | undefined {
     return this.#activity;
   }
@@ -198,29 +196,29 @@ export class EngineClient implements MatcherUser {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
   }
 
-  /** Whether the reports of steps list the tokens of each row, by requests that `nameOf` knows. */
+  /** Whether step reports list the tokens of each row, by request ids that `nameOf` resolves. */
   watch(isWatched: boolean): void {
     this.#isWatched = isWatched;
     if (this.#connection) this.#send({ kind: "watch", isWatched });
   }
 
-  /** What a running or waiting request is called. */
+  /** The name of a running or waiting request. */
   nameOf(id: number): string | undefined {
     return this.#streams.get(id)?.name;
   }
 
-  /** A picture of the blocks of every model, with those of the requests of these names. */
+  /** The block map of every model, with the cells of the named requests. */
   blocks(names: readonly string[]): Promise<BlockMap[]> {
     return this.#ask<BlockMap[]>((id) => ({ kind: "blocks", id, names }));
   }
 
-  /** What a model would take, without loading it; rejects with what a load would. */
+  /** Plans a model's memory without loading it. Rejects as a load would. */
   plan(path: string, options: Partial<EngineOptions> = {}): Promise<ModelPlan> {
     const all = { ...defaultEngineOptions, ...options };
     return this.#ask<ModelPlan>((id) => ({ kind: "plan", id, path, options: all }));
   }
 
-  /** Loads a model under this name, unless it is loaded. */
+  /** Loads a model under this name, unless it is already loaded. */
   load(model: string, path: string, options: Partial<EngineOptions> = {}): Promise<ModelInfo> {
     const connection = this.#connection ?? this.#connect();
     const loaded = connection.models.get(model);
@@ -229,7 +227,7 @@ export class EngineClient implements MatcherUser {
     const info = Promise.race([
       this.#loadsRefused.promise,
       this.#ask<ModelInfo>((id) => ({ kind: "load", id, model, path, options: all })),
-    ]).finally(() => this.#be(undefined));
+    ]).finally(() => this.#setActivity(undefined));
     connection.models.set(model, { path, options: all, info });
     info.catch(() => {
       if (connection.models.get(model)?.info === info) connection.models.delete(model);
@@ -237,13 +235,13 @@ export class EngineClient implements MatcherUser {
     return info;
   }
 
-  /** A `load` called meanwhile is sent behind the unload, and so loads the model again. */
+  /** A `load` called meanwhile is sent after the unload, so it loads the model again. */
   async unload(model: string): Promise<void> {
     const connection = this.#connection;
     if (!connection) return;
     connection.models.delete(model);
     await this.#ask((id) => ({ kind: "unload", id, model })).catch((error) => {
-      // Where the Worker has died, the model is gone too.
+      // If the Worker has died, the model is gone too.
       if (this.#connection === connection) throw error;
     });
   }
@@ -255,8 +253,8 @@ export class EngineClient implements MatcherUser {
   }
 
   /**
-   * The events of a request to a loaded model. Leaving the loop early aborts it, and so does a reader
-   * that falls further behind than `maxBacklog`.
+   * Submits a request to a loaded model and returns its events. Leaving the loop early aborts the request, and
+   * so does falling more than `maxBacklog` events behind.
    */
   submit(
     model: string,
@@ -276,14 +274,14 @@ export class EngineClient implements MatcherUser {
     return stream;
   }
 
-  /** Constrained requests get their token masks from this source's threads. */
+  /** Sets the source of the grammar threads that make token masks. */
   attach(source: MatcherSource): void {
     this.#matcherSource = source;
   }
 
   /**
-   * Either thread may have been restarted since the last request. The link goes ahead of the request that
-   * needs it, through the same port, so the Worker never opens a matcher without one.
+   * Links the Worker to the grammar thread, if either was restarted since the last request. The link is sent
+   * before the request that needs it, through the same port, so the Worker never opens a matcher without one.
    */
   #linkGrammarThread(connection: Connection, lane: number): void {
     const thread = this.#matcherSource?.servingThread(lane);
@@ -300,8 +298,8 @@ export class EngineClient implements MatcherUser {
   }
 
   /**
-   * Returns when the Worker has freed its models and ended, or does not answer in time: a native call cannot
-   * be interrupted. Running requests and loads end with an error.
+   * Returns when the Worker has freed its models and exited, or after a timeout: a native call cannot be
+   * interrupted. Running requests and loads end with an error.
    */
   async stop(): Promise<void> {
     this.#stopped = true;
@@ -351,7 +349,7 @@ export class EngineClient implements MatcherUser {
       end: (error) => {
         if (this.#connection !== connection) return;
         this.#connection = undefined;
-        this.#be(undefined);
+        this.#setActivity(undefined);
         port1.close();
         ready.reject(error);
         ended.resolve();
@@ -377,7 +375,7 @@ export class EngineClient implements MatcherUser {
     return connection;
   }
 
-  /** A model that cannot be loaded again fails the next `load` of it. */
+  /** Loads all models again. If one fails, the next `load` of it reports the error. */
   #restart(models: ReadonlyMap<string, Loaded>): void {
     this.#connect();
     for (const [model, { path, options }] of models) {
@@ -418,20 +416,20 @@ export class EngineClient implements MatcherUser {
         break;
       case "step":
         this.#deaths = 0;
-        if (this.#activity?.kind === "compile") this.#be(undefined);
-        // While all of the step's requests are known.
+        if (this.#activity?.kind === "compile") this.#setActivity(undefined);
+        // Before `#deliver` forgets the requests that end in this step.
         if (message.report) this.#hooks.onStep?.(message.report);
         for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;
       case "activity":
-        this.#be(message.activity);
+        this.#setActivity(message.activity);
         break;
       case "ready":
         break;
     }
   }
 
-  #be(activity: EngineActivity | undefined): void {
+  #setActivity(activity: EngineActivity | undefined): void {
     if (!activity && !this.#activity) return;
     this.#activity = activity;
     this.#hooks.onActivity?.(activity);
@@ -457,7 +455,7 @@ export class EngineClient implements MatcherUser {
     return question;
   }
 
-  /** Every question and every stream ends. */
+  /** Ends all questions and streams with the error. */
   #failAll(error: Error): void {
     for (const id of [...this.#questions.keys()]) this.#settle(id)?.reject(error);
     for (const id of [...this.#streams.keys()]) this.#endStream(id, error);

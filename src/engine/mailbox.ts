@@ -4,7 +4,7 @@ import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
 
 export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
 
-/** Wakes the reader if it sleeps, once the sender has sent what else it has: of many requests one step should take all. */
+/** Wakes a sleeping reader in a microtask, so that requests sent together join one step. */
 export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[] = []): void {
   mailbox.port.postMessage(message, transfer);
   queueMicrotask(() => {
@@ -24,7 +24,7 @@ export function receive<T>(mailbox: Mailbox, timeoutMs: number): T | undefined {
   const arrivals = new Int32Array(mailbox.arrivals);
   const deadline = performance.now() + timeoutMs;
   for (;;) {
-    // Read before the poll: a message that arrives in between changes it, and the wait returns at once.
+    // Loaded before the poll: a message that arrives in between changes it, and the wait returns at once.
     const seen = Atomics.load(arrivals, 0);
     const message = poll<T>(mailbox);
     const left = deadline - performance.now();

@@ -1,5 +1,5 @@
-// The messages between the main thread and the engine Worker; nothing else crosses.
-// Tokens cross it, not text: templates and tokenizers stay on the main thread.
+// All messages between the main thread and the engine Worker. They carry tokens, never text: templates and
+// tokenizers stay on the main thread.
 import type { Grammar } from "../grammar/grammar.ts";
 import type { MatcherLink } from "../grammar/matchers.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
@@ -15,17 +15,17 @@ import type { Mailbox } from "./mailbox.ts";
 export type { FinishReason, Parallel, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
 export type EngineRequest = {
-  /** What reports call it. */
+  /** Its name in reports. */
   name?: string;
   prompt: Uint32Array;
-  /** Lengths of its beginnings that other prompts may share, in ascending order. Recurrent states are kept there. */
+  /** Prefix lengths that other conversations may share, ascending. Recurrent states are snapshotted there. */
   heads?: readonly number[] | undefined;
   maxTokens: number;
   minTokens?: number;
-  /** How many answers. */
+  /** Number of answers. */
   n?: number;
   priority?: Priority;
-  /** The key that sent it; those without one count as one client. */
+  /** The API key; requests without one count as one client. */
   client?: string | undefined;
   /** Requests with different salts share no blocks. */
   salt?: string;
@@ -33,11 +33,11 @@ export type EngineRequest = {
   sampling: Sampling;
   /** Constrains the answers; the engine must have a grammar thread attached. */
   grammar?: Grammar;
-  /** Which of the grammar threads follows the answers; the first by default. */
+  /** Index of the grammar thread that makes the token masks; 0 by default. */
   grammarLane?: number;
-  /** How likely the prompt's own tokens were, and so many others. */
+  /** Returns log-probabilities of the prompt's tokens, and of this many most likely alternatives. */
   promptLogprobs?: number;
-  /** Returns a vector: the hidden state of the prompt's last token, or the mean of all. */
+  /** Returns an embedding: the hidden state of the prompt's last token, or the mean over all. */
   pooling?: Pooling;
 };
 
@@ -45,24 +45,24 @@ export type Pooling = "last" | "mean";
 
 /** The event of one step for one answer of one request. */
 export type EngineEvent = {
-  /** Which of the n answers. */
+  /** Index among the n answers. */
   index: number;
   token: number | undefined;
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
-  /** If asked for: of the tokens that the sampling names. */
+  /** If requested: logits of the tokens in the sampling's `logitsOf`. */
   logits?: number[] | undefined;
   /** `dead_end`: no token can continue the answer as its grammar requires. */
   finished: FinishReason | "dead_end" | undefined;
   /** Prompt tokens that hit the prefix cache. */
   cachedTokens: number;
-  /** With the first token: how long the request has waited. */
+  /** With the first token: time in the queue. */
   queueMs?: number | undefined;
-  /** With the first token, at debug level: where the prompt parts from what is cached. */
+  /** With the first token, at log level debug: where the prompt diverges from the prefix cache. */
   miss?: PrefixMiss | undefined;
-  /** With the first token of the first answer, if asked for: of all the prompt's tokens but the first. */
+  /** With the first token of the first answer, if requested: scores of all prompt tokens but the first. */
   promptLogprobs?: Score[] | undefined;
-  /** With the first token, if asked for. */
+  /** With the first token, if requested: the embedding. */
   vector?: Float32Array | undefined;
 };
 
@@ -80,30 +80,30 @@ export type SentEvents = {
 export type Refusal = SchedulerRefusal | "bad_token" | "ranks_refuse";
 
 export type EngineOptions = {
-  /** Sequences that run at once; 1 is batching off. */
+  /** Maximum number of running sequences; 1 turns batching off. */
   maxBatch: number;
-  /** Tokens that a step computes at most; by default what suits the device. */
+  /** Maximum tokens per step; the device's default if absent. */
   tokenBudget?: number | undefined;
-  /** Blocks of 32 tokens; by default as many as `kvBytes` hold. */
+  /** Number of KV blocks of 32 tokens; by default as many as fit in `kvBytes`. */
   blocks?: number | undefined;
-  /** Memory for the blocks; by default what suits the device. */
+  /** Memory for KV blocks; the device's default if absent. */
   kvBytes?: number | undefined;
-  /** Of that, for snapshots of recurrent states; by default a quarter. */
+  /** Part of `kvBytes` for snapshots of recurrent states; by default a quarter. */
   snapshotBytes?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
-  /** Tokens of a sequence, where that is less than the model takes; "auto" is as many as there is memory for. */
+  /** Maximum sequence length, if below the model's own; "auto" is the maximum that fits in memory. */
   maxLength?: number | "auto" | undefined;
-  /** How long a step with prompts may take, in milliseconds; by default what suits the device. */
+  /** Target time of a step with prompts; the device's default if absent. */
   stepMs?: number | undefined;
-  /** Whether prompts share the KV blocks of common prefixes. */
+  /** Whether prompts reuse the KV blocks of shared prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** On CUDA quantized weights are kept dequantized as well, for steps with many rows; by default where that takes little. */
+  /** CUDA: keep a dequantized copy of quantized weights, for steps with many rows; by default if it is small. */
   keepUnpacked?: boolean | undefined;
-  /** Kernels are compiled when a model is loaded, for all sizes of batches, and not when they are needed. */
+  /** Compile the kernels of all batch sizes during the load instead of at first use. */
   warmUp?: boolean | undefined;
-  /** Each step's report lists every request. */
+  /** Step reports list every request. */
   debug?: boolean | undefined;
 };
 
@@ -119,52 +119,52 @@ export type ModelInfo = {
   dtype: string;
   weightBytes: number;
   vocabulary: number;
-  /** The longest sequence. */
+  /** Maximum sequence length. */
   maxLength: number;
-  /** The longest that the model was made for. */
+  /** The model's own maximum sequence length. */
   ownLength: number;
-  /** What makes it shorter than that: what was asked for, or the memory for KV blocks. */
+  /** Why `maxLength` is below `ownLength`: an option, or the memory for KV blocks. */
   lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
-  /** Where it is divided among ranks: how. */
+  /** How it is divided, if it runs on ranks. */
   parallel?: Parallel | undefined;
-  /** What `readGauges` reads from any thread. */
+  /** Read by `readGauges`, from any thread. */
   gauges: readonly SharedArrayBuffer[];
-  /** Of a model with recurrent layers: what one slot takes, and what `readGauges` reads of all. */
+  /** If the model has recurrent layers: bytes of a slot, and gauges of all slots for `readGauges`. */
   slots?: { bytes: number; gauges: SharedArrayBuffer } | undefined;
-  /** What `readLoad` reads from any thread. */
+  /** Read by `readLoad`, from any thread. */
   load: SharedArrayBuffer;
 };
 
-/** What a model takes on this device, before it is loaded. */
+/** The memory a model would need on this device. */
 export type ModelPlan = {
   backend: "cpu" | "metal" | "cuda";
   dtype: string;
-  /** As they are held: quantized, or converted to the type above. */
+  /** Size of the weights in memory: quantized, or converted to `dtype`. */
   weightBytes: number;
-  /** The longest sequence that the model was made for. */
+  /** The model's own maximum sequence length. */
   maxPositions: number;
-  /** The longest that there is memory for; this and what follows is 0 where the model does not fit. */
+  /** Maximum sequence length that fits in memory; 0, like the numbers below, if the model does not fit. */
   maxLength: number;
-  /** What the layers keep of each token: all of them, or as many as their window has. */
+  /** KV bytes per token of each group of layers, and its sliding window, if any. */
   kv: readonly { bytesPerToken: number; window: number | undefined }[];
-  /** What recurrent layers keep of a sequence. */
+  /** Bytes of a sequence's recurrent state. */
   stateBytes: number;
-  /** The pool of KV blocks and states. */
+  /** Bytes of the pools of KV blocks and recurrent states. */
   kvBytes: number;
-  /** The most tokens of a step, and what its arrays take. */
+  /** Maximum tokens per step, and bytes of its arrays. */
   stepTokens: number;
   stepBytes: number;
-  /** What models may take now, those that are loaded too. */
+  /** Current memory limit for all models, including loaded ones. */
   memoryLimitBytes: number;
-  /** What is kept from being swapped out, where the device does that. */
+  /** Wired memory, which is never swapped out, if the device wires any. */
   wiredBytes: number;
-  /** Why it does not fit, with the numbers. */
+  /** Why the model does not fit, with the numbers. */
   refusal?: string | undefined;
 };
 
-/** Running and waiting answers. */
+/** Number of running and waiting answers. */
 export type Load = { running: number; waiting: number };
 
 export function readLoad(load: SharedArrayBuffer): Load {
@@ -184,21 +184,21 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
-  /** Sequences that began in it from a snapshot, and those that had cached blocks but no snapshot at their end. */
+  /** Hits: sequences resumed from a snapshot. Misses: their cached blocks reached beyond the last snapshot. */
   snapshots: { hits: number; misses: number };
-  /** Why it could not be computed. */
+  /** Why the step failed. */
   error?: string | undefined;
-  /** What ranks have sent each other since they were started, where there are some. */
+  /** Collectives between ranks since their start, if the model runs on ranks. */
   traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
-  /** While steps are watched: three numbers for each row: its request's id, its tokens, and 1 if they are a prompt's. */
+  /** While steps are watched: three numbers per row: request id, number of tokens, 1 for prefill. */
   rowTokens?: Int32Array | undefined;
   /** With `debug`: every running and waiting request. */
   requests?: RequestReport[] | undefined;
 };
 
-/** The collectives of a rank: how many, what they have sent, and how long those took that were measured. */
+/** Collectives of a rank: their number, bytes sent, and number and time of those that were measured. */
 export type Traffic = {
   collectives: number;
   bytes: number;
@@ -208,7 +208,7 @@ export type Traffic = {
 
 export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
 
-/** All of them, if each took as long as those that were measured. */
+/** Estimated time of all collectives, from the measured ones. */
 export function collectiveMs({ collectives, measured, measuredMs }: Traffic): number {
   return measured === 0 ? 0 : (measuredMs / measured) * collectives;
 }
@@ -217,7 +217,7 @@ export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens:
 
 export type RequestReport = {
   id: number;
-  /** Which of its answers. */
+  /** Index among its answers. */
   index: number;
   name: string | undefined;
   state: "waiting" | "running";
@@ -246,13 +246,13 @@ export type ModelStats = {
   requests: RequestReport[];
 };
 
-/** The blocks of a model, for a picture of them. */
+/** State of a model's blocks, for display. */
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** By cell, how much its most used block is: 0 if it is free, 1 cached, 2 held, 3 shared. */
+  /** Per cell, the state of its most used block: 0 free, 1 cached, 2 held, 3 shared. */
   cells: Uint8Array;
-  /** The cells of the requests that were asked for. */
+  /** The cells used by the named requests. */
   requests: { name: string; index: number; cells: number[] }[];
 };
 
@@ -264,16 +264,16 @@ export type ToWorker =
   | { kind: "submit"; id: number; model: string; request: EngineRequest }
   | { kind: "abort"; id: number; index?: number }
   | { kind: "stats"; id: number }
-  /** Whether the reports of steps list the tokens of each row. */
+  /** Whether step reports list the tokens of each row. */
   | { kind: "watch"; isWatched: boolean }
   | { kind: "blocks"; id: number; names: readonly string[] }
-  /** The grammar thread that constrained requests of this lane submitted from now on use. */
+  /** Attaches a grammar thread, used by all constrained requests of this lane submitted from now on. */
   | { kind: "matchers"; lane: number; link: MatcherLink }
-  /** The server shuts down: the load under way is cancelled, and later ones fail. */
+  /** The server is shutting down: cancels the running load and fails later ones. */
   | { kind: "refuseLoads" }
   | { kind: "stop" };
 
-/** Long work that the engine is at, and how far it is: bytes of weights, steps, or kernels that were begun so far. */
+/** A long task and its progress: bytes of weights, warm-up steps, or kernels whose compilation has begun. */
 export type EngineActivity =
   | { kind: "load"; model: string; done: number; total: number }
   | { kind: "warm_up"; model: string; done: number; total: number }
@@ -287,10 +287,10 @@ export type FromWorker =
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 
-/** How models are divided among ranks: as was asked for, or as suits the model and where the ranks are. */
+/** How models are divided among ranks. "auto" depends on the model and on where the ranks are. */
 export type Division = {
   parallel: Parallel | "auto";
-  /** Of each rank, where it was asked for. */
+  /** The layers of each rank, if configured. */
   layers?: readonly LayerRange[] | undefined;
 };
 
@@ -300,7 +300,7 @@ export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; 
 export type WorkerData = {
   mailbox: Mailbox;
   setup: WorkerSetup;
-  /** Processes that models are divided among; `localSize` of them share this machine. */
+  /** Set if models run on ranks; `localSize` of them share this machine. */
   ranks?: { mailbox: Mailbox; size: number; localSize: number; division: Division } | undefined;
 };
 
@@ -310,8 +310,8 @@ export type EngineReport = {
   device: Record<string, string | number>;
   deviceName: string;
   blas: { name: string; threads: number } | undefined;
-  /** Of the device, what models may take of it, and what there is for one more now. */
+  /** The device's memory, the limit for models, and the memory available for another model. */
   memory: { totalBytes: number; usableBytes: number; roomBytes: number };
-  /** If it was to be measured: of a float32 product as large as a layer's of the default model. */
+  /** If measured: throughput of a float32 matmul of the size of the default model's layers. */
   matmulGflops: number | undefined;
 };

@@ -1,6 +1,6 @@
-// The events of a step, in the form in which they are sent to the main thread. Nearly all of them are one
-// more token of an answer: these are numbers in one array, as sending an object for each costs twenty times
-// as much. A step has at most one event for an answer, so their order does not matter.
+// The events of a step, serialized for the main thread. Nearly all of them are one more token of an answer:
+// these are packed into one array of numbers, because an object per event costs twenty times as much to send.
+// A step has at most one event per answer, so their order does not matter.
 import type { EngineEvent, RequestEvent, SentEvents } from "./protocol.ts";
 
 const NUMBERS = 4;
@@ -10,7 +10,7 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
   readonly others: RequestEvent[] = [];
   count = 0;
 
-  /** With room for so many plain tokens. */
+  /** `most`: maximum number of packed tokens. */
   constructor(most: number) {
     this.tokens = new Float64Array(most * NUMBERS);
   }

@@ -1,11 +1,11 @@
-// Events for one reader: pushed as they arrive, and read at the pace of the reader.
+// An event queue for one reader: pushed as events arrive, and read at the reader's own pace.
 
 /** The reader fell too far behind. */
 export class SlowReaderError extends Error {
   override name = "SlowReaderError";
 
   constructor() {
-    super("the stream was not read");
+    super("the stream was read too slowly");
   }
 }
 
@@ -13,23 +13,23 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
   readonly #queue: T[] = [];
   readonly #onLeave: () => void;
   readonly #maxBacklog: number;
-  /** Pending reads wait for it. */
+  /** Resolved by the next event, or at the end. */
   #arrival: PromiseWithResolvers<void> | undefined;
   #end: { error: Error | undefined } | undefined;
   readonly #over = Promise.withResolvers<void>();
 
-  /** `onLeave` is called when the reader stops before the end, or falls behind by more than `maxBacklog`. */
+  /** `onLeave` is called if the reader stops before the end, or falls behind by more than `maxBacklog`. */
   constructor(onLeave: () => void, maxBacklog = Number.POSITIVE_INFINITY) {
     this.#onLeave = onLeave;
     this.#maxBacklog = maxBacklog;
   }
 
-  /** Unread events. */
+  /** Number of unread events. */
   get backlog(): number {
     return this.#queue.length;
   }
 
-  /** Settles when no event will come any more, which is some time after the reader has left. */
+  /** Resolves when the source has ended, which may be long after the reader has left. */
   get over(): Promise<void> {
     return this.#over.promise;
   }
@@ -41,13 +41,13 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#wake();
   }
 
-  /** The last call: the reader gets the unread events, then the error if there is one. */
+  /** Called last by the source: the reader gets the unread events, then the error, if any. */
   end(error?: Error): void {
     this.#stop(error);
     this.#over.resolve();
   }
 
-  /** Ends it from the reader's side: unread events are dropped, and reads throw the error. */
+  /** Ends the stream for the reader: drops unread events, and lets reads throw the error. */
   leave(error?: Error): void {
     this.#queue.length = 0;
     if (this.#end) return;
@@ -60,7 +60,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#wake();
   }
 
-  /** Waits for events and returns all that are unread; none at the end. */
+  /** Waits for events and returns all unread ones; an empty array at the end. */
   async read(): Promise<T[]> {
     while (this.#isWaiting) await this.#arrived();
     return this.#queue.splice(0);
@@ -84,7 +84,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     return this.#end === undefined;
   }
 
-  /** Settles with the next event, or at the end. */
+  /** Resolves at the next event, or at the end. */
   #arrived(): Promise<void> {
     this.#arrival ??= Promise.withResolvers<void>();
     return this.#arrival.promise;
