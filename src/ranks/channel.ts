@@ -1,5 +1,5 @@
-// A connection between the server and a rank: frames of JSON, and of bytes that only their threads understand. Both
-// sides prove that they know the group's secret before either reads anything else.
+// A connection between the server and a rank. It carries frames of JSON, and of bytes for the engine Worker and the
+// rank's compute thread. Both sides first prove that they know the group's secret.
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { Socket } from "node:net";
 
@@ -7,7 +7,7 @@ const JSON_FRAME = 0;
 const BYTES_FRAME = 1;
 const HEADER = 5;
 
-/** Nothing longer is read of a peer that has not proved who it is. */
+/** Maximum frame length, before and after the peer has proved that it knows the secret. */
 const MOST_UNPROVED = 4096;
 const MOST = 2 ** 30;
 
@@ -76,7 +76,7 @@ export class Channel {
   #handle(type: number, payload: Buffer): void {
     if (type === JSON_FRAME) this.#handleJson(payload.toString());
     else if (!this.isProved) this.close("the peer has not proved that it knows the secret");
-    // The buffer is the socket's: what is handed on is a copy.
+    // Copied, because the buffer belongs to the socket.
     else this.#events.onBytes(new Uint8Array(payload));
   }
 
@@ -92,7 +92,7 @@ export class Channel {
   }
 }
 
-/** `role` and the rank keep one side's proof from being used by the other. */
+/** `role` and `rank` prevent replaying one side's proof as the other's. */
 export function proofOf(secret: string, role: "server" | "rank", rank: number, nonce: string) {
   return createHmac("sha256", secret).update(`${role} ${rank} ${nonce}`).digest("hex");
 }

@@ -1,5 +1,5 @@
-// What connects the ranks of a group: MLX's own ring or NCCL, or memory that they share. A process that is a rank finds
-// in its variables what each needs to know; MLX reads its own by itself.
+// Chooses the transport between ranks: MLX's ring over TCP, NCCL, or shared memory. Environment variables of a rank's
+// process configure it; MLX reads its own.
 import { randomBytes } from "node:crypto";
 import { existsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,9 +10,9 @@ import type { Parallel } from "../model/weights/weights.ts";
 
 type Ranks = { backend: Backend; parallel: Parallel; areLocal: boolean };
 
-/** The first that connects such ranks does. */
+/** In order of preference. */
 const connections: readonly { name: Connections; connects(ranks: Ranks): boolean }[] = [
-  // It sends nothing from one rank to another, as ranks do that have some of the layers each.
+  // MLX's NCCL backend has no send and receive, which pipelines need.
   {
     name: "nccl",
     connects: ({ backend, parallel }) => backend === "cuda" && parallel === "tensor",
@@ -25,15 +25,15 @@ export function connectionsOf(ranks: Ranks): Connections {
   return connections.find(({ connects }) => connects(ranks))!.name;
 }
 
-/** Whether those of this process are all of this machine. */
+/** Whether all ranks of this process's group are on this machine. */
 export function areLocal(): boolean {
   return process.env.MLX_SERVE_RANK_MEMORY !== undefined;
 }
 
-/** Where ranks are, in their order, and the port of each. */
+/** The address and the ring port of each rank. */
 export type Places = { addresses: readonly string[]; ports: readonly number[] };
 
-/** What all ranks find in their variables. The file is MLX's own of hosts. */
+/** The variables of every rank, after writing MLX's host file. */
 export function connectionVariables(
   file: string,
   { addresses, ports }: Places,
@@ -47,7 +47,7 @@ export function connectionVariables(
   };
 }
 
-/** Beside them, where all ranks are processes of this machine: a file in memory where there are such. */
+/** Additional variables if all ranks are local: the path of a shared file, in memory if possible. */
 export function memoryVariables(): { MLX_SERVE_RANK_MEMORY: string } {
   const folder = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
   const name = `mlx-serve-ranks-${randomBytes(8).toString("hex")}`;

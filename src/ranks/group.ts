@@ -1,5 +1,5 @@
-// The server's ranks: processes of this machine, which it starts, and of other hosts, which join. When one is lost, what
-// the others compute is void: all of them end, and the group forms again from new ones.
+// The server's group of ranks: local processes, which it starts, and processes of other hosts, which join. If one is
+// lost, all ranks are ended and a new group is formed, because the others' state is useless without it.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
@@ -20,29 +20,28 @@ import {
 import { SshRank } from "./ssh.ts";
 
 export type RankHost = {
-  /** Where it connects to other ranks from, and they to it. */
+  /** Its address for connections with other ranks, in both directions. */
   address: string;
-  /** Whether it is a process of this server. */
+  /** Whether this server starts it as a child process. */
   isLocal: boolean;
-  /** Where ssh starts it; one that is neither joins by itself. */
+  /** The ssh host to start it on. A rank that is neither local nor started over ssh joins by itself. */
   ssh?: string | undefined;
 };
 
 export type RankGroupOptions = {
   hosts: readonly RankHost[];
-  /** What each has: parts of every layer, or some of the layers. */
   division: Division;
-  /** Guards the channel to the server. */
+  /** Authenticates ranks and the server to each other. */
   secret: string;
   version: string;
   /** Where ranks reach the server; port 0 is any. */
   control: { hostname: string; port: number };
-  /** Of each rank in the ring; any that are free where all ranks are local. */
+  /** The ring port of each rank; by default free ports of this machine. */
   ringPorts?: readonly number[] | undefined;
-  /** What runs this program's verb `join`. */
+  /** Runs this program; the verb `join` is appended. */
   command: readonly string[];
   env: Readonly<Record<string, string | undefined>>;
-  /** What one of them has beside. */
+  /** Additional variables of one rank. */
   envOf?: (rank: number) => Readonly<Record<string, string>>;
   onChange?: (status: GroupStatus) => void;
 };
@@ -53,10 +52,10 @@ export type RankStatus = { rank: number; host: string; pid: number | undefined; 
 
 export type GroupStatus = {
   isFormed: boolean;
-  /** Why it is not: what was lost last, and who has not come. */
+  /** Why the group has not formed: the last loss, and the missing ranks. */
   reason?: string | undefined;
   loss?: string | undefined;
-  /** What connects them, once they are. */
+  /** The transport between ranks, once connected. */
   connections?: string | undefined;
   ranks: RankStatus[];
 };
@@ -68,14 +67,14 @@ type Member = {
   channel?: Channel | undefined;
   heardMs: number;
   state: RankState;
-  /** What its arrays may take, once it is ready. */
+  /** Usable memory, once it is ready. */
   usableBytes?: number | undefined;
 };
 
 const CHECK_MS = 500;
-/** Between the end of a connection and that of its process. */
+/** How long to wait for a process to exit after its connection has ended, to learn its exit code. */
 const EXIT_MS = 300;
-/** Between the end of a group and the next try. */
+/** Delay before a new group is started. */
 const AGAIN_MS = 1000;
 /** How long local ranks may take to start. */
 const START_MS = 30_000;
@@ -88,14 +87,14 @@ export class RankGroup {
   #server: Server | undefined;
   #user: { mailbox: Mailbox; port: MessagePort } | undefined;
   #isFormed = false;
-  /** Whether they were told anything since they formed the group. */
+  /** Whether any message was sent to the ranks since the group formed. */
   #isUsed = false;
   #isStopped = false;
   #sshRanks: SshRank[] = [];
   #loss: string | undefined;
-  /** The rank that refuses a model, by its name. */
+  /** The rank that refuses a model, by model name. */
   readonly #refusals = new Map<string, number>();
-  /** The file that ranks of this machine connect by. */
+  /** Path of the file that local ranks share memory through. */
   #memory: string | undefined;
   #connections: string | undefined;
   #startedMs = 0;
@@ -131,7 +130,7 @@ export class RankGroup {
     return this.#options.hosts.filter(({ isLocal }) => isLocal).length;
   }
 
-  /** Where ranks reach the server. */
+  /** The port at which ranks reach the server. */
   get controlPort(): number {
     const address = this.#server?.address();
     return typeof address === "object" && address ? address.port : 0;
@@ -142,10 +141,10 @@ export class RankGroup {
     const names = missing.map((member) => nameOf(member)).join(", ");
     const isAgain = this.#members.length === 0;
     const waiting = isAgain
-      ? "the ranks are started again"
+      ? "restarting the ranks"
       : missing.length > 0
         ? `waiting for ${names}`
-        : "the ranks connect to each other";
+        : "connecting the ranks";
     return {
       isFormed: this.#isFormed,
       connections: this.#connections,
@@ -160,15 +159,15 @@ export class RankGroup {
   /** Why this model cannot be computed, if a rank refuses it. */
   refusalOf(model: string): string | undefined {
     const member = this.#members[this.#refusals.get(model) ?? -1];
-    return member && `${nameOf(member)} has other files of the model, or cannot read them`;
+    return member && `${nameOf(member)} has different model files, or cannot read them`;
   }
 
-  /** The end of a mailbox for an engine Worker, which replaces the one before. */
+  /** Creates a mailbox for an engine Worker, in place of the previous Worker's. */
   connect(): Mailbox {
     this.#user?.port.close();
     this.#user = undefined;
     this.#refusals.clear();
-    // What ranks have loaded for the Worker before is nobody's.
+    // Restart the ranks to free the models of the previous Worker.
     if (this.#isFormed && this.#isUsed) this.#lose("the engine was restarted");
     const { port1, port2 } = new MessageChannel();
     const arrivals = new SharedArrayBuffer(4);
@@ -224,7 +223,7 @@ export class RankGroup {
     this.#changed();
   }
 
-  /** Once: they join again by themselves. */
+  /** Called once: later these ranks join again by themselves. */
   #startOverSsh(): void {
     const { hosts, secret } = this.#options;
     const addresses = hosts.map(({ address }) => address);
@@ -262,7 +261,7 @@ export class RankGroup {
         ...rankVariables({ rank, server, secret }),
       },
       stdio: ["ignore", "inherit", "inherit"],
-      onExit: () => void this.#leave(member, "it has ended"),
+      onExit: () => void this.#leave(member, "the process exited"),
     });
   }
 
@@ -287,17 +286,17 @@ export class RankGroup {
     channel.sendJson({ kind: "challenge", nonce });
   }
 
-  /** Its process may be about to end, and says more of why. */
+  /** Waits briefly for the process to exit, because its exit code tells more than the connection. */
   async #leave(member: Member, reason: string): Promise<void> {
     if (member.process) await Promise.race([member.process.exited, Bun.sleep(EXIT_MS)]);
     if (!this.#members.includes(member)) return;
     const { exitCode, signalCode } = member.process ?? {};
-    const signal = signalCode && `has ended by signal ${signalCode}`;
-    const code = exitCode == null ? undefined : `has ended with code ${exitCode}`;
-    this.#lose(`${nameOf(member)} ${signal ?? code ?? `is gone: ${reason}`}`);
+    const signal = signalCode && `was ended by signal ${signalCode}`;
+    const code = exitCode == null ? undefined : `exited with code ${exitCode}`;
+    this.#lose(`${nameOf(member)} ${signal ?? code ?? `has disconnected: ${reason}`}`);
   }
 
-  /** The rank that it is, or undefined where it is refused. */
+  /** Admits a rank that proves the secret; undefined if it is refused. */
   #greet(channel: Channel, hello: Hello, nonce: string): Member | undefined {
     const { secret, version } = this.#options;
     const refuse = (reason: string) => {
@@ -307,11 +306,11 @@ export class RankGroup {
     };
     const { rank } = hello;
     if (hello.kind !== "hello" || !isProof(hello.proof, proofOf(secret, "rank", rank, nonce))) {
-      return refuse("the secret is another");
+      return refuse("wrong secret");
     }
     const member = this.#members[rank];
-    if (!member) return refuse(`there is no rank ${rank} of ${this.size}`);
-    if (member.channel) return refuse(`rank ${rank} is there already`);
+    if (!member) return refuse(`the group has ${this.size} ranks, and no rank ${rank}`);
+    if (member.channel) return refuse(`rank ${rank} has already joined`);
     if (hello.version !== version) {
       const reason = `${nameOf(member)} runs mlx-serve ${hello.version}, and the server ${version}`;
       this.#loss = reason;
@@ -347,7 +346,7 @@ export class RankGroup {
 
   #check(): void {
     const now = Date.now();
-    // This process may have been stopped itself.
+    // This process itself may have been suspended.
     const wasAway = now - this.#checkedMs > SILENCE_MS / 2;
     this.#checkedMs = now;
     if (wasAway) for (const member of this.#members) member.heardMs = now;
@@ -355,9 +354,7 @@ export class RankGroup {
       ({ channel, heardMs }) => channel && now - heardMs > SILENCE_MS,
     );
     if (silent) {
-      this.#lose(
-        `${nameOf(silent)} has stalled: nothing was heard of it for ${SILENCE_MS / 1000} s`,
-      );
+      this.#lose(`${nameOf(silent)} has stalled: no heartbeat for ${SILENCE_MS / 1000} s`);
       return;
     }
     const late = this.#members.find(({ host, channel }) => host.isLocal && !channel);
@@ -377,13 +374,13 @@ export class RankGroup {
     this.#changed();
   }
 
-  /** A rank may be stuck in a collective for ever: no signal but this one ends it. */
+  /** SIGKILL, because a rank may be stuck in a collective forever. */
   async #endRanks(): Promise<void> {
     const members = this.#members.splice(0);
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
-    // Ranks that have connected have removed it.
+    // Ranks remove the file once all are connected: it remains if they were not.
     if (this.#memory) rmSync(this.#memory, { force: true });
   }
 
@@ -404,7 +401,7 @@ function nameOf({ rank, host }: Pick<Member, "rank" | "host">): string {
   return `rank ${rank} (${host.address})`;
 }
 
-/** So many ports that nothing listens on. */
+/** Finds ports that nothing listens on. */
 export function freePorts(count: number): number[] {
   const listeners = Array.from({ length: count }, () =>
     Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } }),
@@ -416,7 +413,7 @@ export function freePorts(count: number): number[] {
 
 export type RankProcess = { rank: number; server: string; secret: string };
 
-/** What a process that is a rank is started with: MLX reads the first by itself. */
+/** The environment variables of a rank's process. MLX itself reads MLX_RANK. */
 export function rankVariables({ rank, server, secret }: RankProcess): Record<string, string> {
   return {
     MLX_RANK: String(rank),

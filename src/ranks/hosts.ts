@@ -1,18 +1,18 @@
-// Files of hosts as mlx.launch has them: a list with an entry a rank, `{ "ssh": "name", "ips": ["10.0.0.1"] }`.
+// Reads host files of mlx.launch: a list with one entry per rank, `{ "ssh": "name", "ips": ["10.0.0.1"] }`.
 import { readFileSync } from "node:fs";
 import { z } from "zod";
 
-/** No option of ssh is a host. */
+/** Rejects names that ssh would take for an option. */
 const Ssh = z.string().regex(/^[^-\s]\S*$/);
 
 const Hosts = z
   .array(z.object({ ssh: Ssh.optional(), ips: z.array(z.string().min(1)).min(1) }))
   .min(2);
 
-/** Where a rank is, and by which name ssh reaches it. */
+/** The address of a rank's machine, and its name for ssh. */
 export type Host = { address: string; ssh?: string | undefined };
 
-/** Of each rank. */
+/** The host of each rank. */
 export function readHosts(path: string): Host[] {
   const problem = (reason: string) => new Error(`${path}: ${reason}`);
   let json: unknown;
@@ -23,12 +23,12 @@ export function readHosts(path: string): Host[] {
   }
   const { data, success } = Hosts.safeParse(json);
   if (!success) {
-    throw problem('expected a list of two hosts or more, each with "ips": ["its address"]');
+    throw problem('expected a list of two or more hosts, each with "ips": ["its address"]');
   }
   return data.map(({ ips, ssh }) => ({ address: ips[0]!, ssh }));
 }
 
-/** Ranks reach the server at this port of the first host, and each other at those that follow. */
+/** Ranks reach the server at this port of the first host, and each other at the following ports. */
 export const DEFAULT_PORT = 32322;
 
 export function ringPorts(count: number, control: number): number[] {

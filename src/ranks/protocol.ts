@@ -1,5 +1,5 @@
-// What crosses between the server and the ranks of a model that is divided among several processes. The server's engine
-// Worker schedules, and sends every rank the same messages; ranks compute, and the first one sends back what it drew.
+// Messages between the server and its ranks. The server's engine Worker schedules and sends every rank the same
+// messages; ranks compute, and the first one sends back the sampled tokens.
 
 import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
@@ -9,7 +9,7 @@ import type { Lookback } from "../model/run/sampler.ts";
 import type { LayerSplit } from "../model/weights/stages.ts";
 import type { Parallel } from "../model/weights/weights.ts";
 
-/** A model as all ranks load it, each its part. */
+/** A model to load; each rank loads its part. */
 export type RankLoad = {
   model: string;
   path: string;
@@ -22,32 +22,32 @@ export type RankLoad = {
 };
 
 export type ToRank =
-  /** Whether its files are the server's: nothing is loaded before all ranks have said so. */
+  /** Compares the rank's model files with the server's: all ranks must confirm before any loads. */
   | { kind: "check"; model: string; path: string; fingerprint: string }
   | ({ kind: "load" } & RankLoad)
   | { kind: "unload"; model: string }
   | { kind: "step"; model: string; inputs: StepInputs }
-  /** Of the first step that was not read, for rows that look back. */
+  /** Draws the rows of the oldest unread step that look back. */
   | { kind: "draw"; model: string; lookbacks: readonly Lookback[] }
-  /** The first step that was not read: the first rank replies with its outputs. */
+  /** Reads the oldest unread step: the first rank replies with its outputs. */
   | { kind: "read"; model: string };
 
 export type FromRank =
   | { kind: "progress"; model: string; loadedBytes: number; totalBytes: number }
   | { kind: "checked"; model: string }
-  /** Its files are others, or cannot be read. */
+  /** The rank's model files differ from the server's, or cannot be read. */
   | { kind: "refused"; model: string; reason: string }
   | { kind: "loaded"; model: string; weightBytes: number; kvBytes: number }
   | { kind: "outputs"; model: string; outputs: StepOutputs; traffic: Traffic };
 
-/** What the server's main thread tells the engine Worker of its ranks, beside what they send. */
+/** From the server's main thread to the engine Worker: the state of the group, and messages of ranks. */
 export type ToRankUser =
-  /** With what arrays may take on each of them. */
+  /** `memory`: usable bytes of each rank. */
   | { kind: "formed"; memory: readonly number[] }
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
 
-/** What the engine Worker says: to all ranks, or of them. */
+/** From the engine Worker to the server's main thread; `message` goes on to all ranks. */
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
   | { kind: "giveUp"; reason: string }
@@ -60,7 +60,7 @@ export type ToRankProcess =
   | { kind: "challenge"; nonce: string }
   | { kind: "welcome"; proof: string }
   | { kind: "refused"; reason: string }
-  /** All ranks are there: connect to each other. */
+  /** All ranks have joined: connect to each other. */
   | { kind: "form" };
 export type FromRankProcess =
   | Hello
@@ -74,6 +74,6 @@ export type FromRankProcess =
   | { kind: "alive" }
   | { kind: "failed"; reason: string };
 
-/** How long nothing may be heard of a rank; it says that it is alive more often. */
+/** A rank that sends nothing for SILENCE_MS is lost; it sends `alive` every ALIVE_MS. */
 export const SILENCE_MS = 5000;
 export const ALIVE_MS = 1000;

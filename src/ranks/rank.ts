@@ -1,5 +1,5 @@
-// The main thread of a process that is a rank: it connects to the server, says that it is alive, and hands messages to
-// the thread that computes. The process ends with the connection: that thread may wait in a collective for ever.
+// The main thread of a rank's process. It connects to the server, sends heartbeats, and forwards messages to the compute
+// thread. The process ends with the connection, because the compute thread may hang in a collective forever.
 import { randomBytes } from "node:crypto";
 import { connect } from "node:net";
 import { MessageChannel, Worker } from "node:worker_threads";
@@ -32,7 +32,7 @@ export async function runRank(
         }
         case "welcome":
           channel.isProved = isProof(message.proof, proofOf(secret, "server", rank, nonce));
-          if (!channel.isProved) channel.close("the server's secret is another");
+          if (!channel.isProved) channel.close("the server has a different secret");
           break;
         case "refused":
           ended.resolve(message.reason);
@@ -64,7 +64,7 @@ function startThread(setup: WorkerSetup, channel: Channel) {
     channel.sendJson({ kind: "failed", reason });
   };
   worker.on("error", (error) => fail((error as Error).message));
-  worker.on("exit", () => fail("its thread has ended"));
+  worker.on("exit", () => fail("its compute thread has ended"));
   port1.on("message", (message: FromRankThread) => {
     if (message instanceof Uint8Array) channel.sendBytes(message);
     else channel.sendJson(message);
@@ -72,7 +72,7 @@ function startThread(setup: WorkerSetup, channel: Channel) {
   return { send: (bytes: Uint8Array) => send(mailbox, bytes) };
 }
 
-/** host:port, where the host may have colons in brackets. */
+/** Splits host:port; an IPv6 host is in brackets. */
 function splitAddress(address: string): [host: string, port: number] {
   const at = address.lastIndexOf(":");
   return [address.slice(0, at).replace(/^\[|\]$/g, ""), Number(address.slice(at + 1))];

@@ -1,4 +1,4 @@
-// What runs the steps of one rank's part of a model.
+// Chooses the runner of one rank's part of a model.
 import type { Device } from "../device/device.ts";
 import type { Group } from "../mlx/distributed.ts";
 import type { Model } from "../model/contract/model.ts";
@@ -7,10 +7,10 @@ import { StageRunner } from "../model/run/stage-runner.ts";
 import type { StateStore } from "../model/state/state-store.ts";
 import type { Parallel } from "../model/weights/weights.ts";
 
-/** Steps under way where ranks have parts of every layer: the next is there before the last is read, so that none waits. */
+/** Steps in flight if tensor parallel: the next is queued before the last is read, so that ranks never wait. */
 const STEPS = 2;
 
-/** Of ranks that have some of the layers, only the first draws, and knows of tokens. */
+/** In a pipeline only the first rank handles tokens and samples; the others are stages. */
 export function rankRunner(
   device: Device,
   model: Model,
@@ -22,7 +22,7 @@ export function rankRunner(
   return new Runner(device, model, store, undefined, { isStage: true });
 }
 
-/** How many steps are under way at most, and the parts that each passes one after the other where there are some. */
+/** Maximum steps in flight, and the number of pipeline stages, if any. */
 export function stepsOnRanks(parallel: Parallel, size: number) {
   return parallel === "pipeline" ? { depth: size, stages: size } : { depth: STEPS };
 }

@@ -1,8 +1,8 @@
-// A rank of another host that the server starts over ssh. It is told on its standard input what it is to join, and ends
-// when that is closed: with this process, or with the connection.
+// A rank that the server starts on another host over ssh. It reads its invitation from standard input, and ends when
+// that is closed: with this process or with the connection.
 import { z } from "zod";
 
-/** What `mlx-serve join --stdin` reads: a line of JSON. */
+/** The input of `mlx-serve join --stdin`: one line of JSON. */
 export const Invitation = z.object({
   addresses: z.array(z.string()).min(2),
   rank: z.int().min(1),
@@ -11,7 +11,7 @@ export const Invitation = z.object({
 });
 export type Invitation = z.infer<typeof Invitation>;
 
-/** A login shell knows the user's PATH. */
+/** Uses a login shell, for the user's PATH. */
 const COMMAND = `exec "\${SHELL:-/bin/sh}" -lc "exec mlx-serve join --stdin"`;
 
 const OPTIONS = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5"];
@@ -25,7 +25,7 @@ export class SshRank {
   #process: Bun.Subprocess<"pipe", "ignore", "pipe"> | undefined;
   #isStopped = false;
 
-  /** It is started again when it ends, after `onFailure` was told why. */
+  /** Starts the rank, and again whenever it ends, after a call of `onFailure` with the reason. */
   constructor(host: string, invitation: Invitation, onFailure: (reason: string) => void) {
     this.#host = host;
     this.#invitation = invitation;
@@ -49,7 +49,7 @@ export class SshRank {
     }
   }
 
-  /** Returns the last line that it or the rank said. */
+  /** Runs the rank until it ends, and returns the last line of its standard error. */
   async #run(): Promise<string> {
     const options = OPTIONS.flatMap((each) => ["-o", each]);
     try {
@@ -57,7 +57,7 @@ export class SshRank {
         stdin: "pipe",
         stdout: "ignore",
         stderr: "pipe",
-        // A terminal signals all of its processes; the rank is to end when the server has drained.
+        // Detached, so that Ctrl+C in the terminal does not end the rank before the server has drained.
         detached: true,
       });
       this.#process = child;
@@ -69,7 +69,7 @@ export class SshRank {
         last = text.trim().split("\n").at(-1) || last;
       }
       const code = await child.exited;
-      return last || `it has ended with code ${code}`;
+      return last || `exited with code ${code}`;
     } catch (error) {
       return error instanceof Error ? error.message : String(error);
     }

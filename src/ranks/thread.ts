@@ -1,5 +1,5 @@
-// The thread of a rank that computes: it does what the server's messages say, in their order, as all other ranks do.
-// Where something fails it ends, and with it the group: the others would wait for it.
+// The compute thread of a rank. It executes the server's messages in order, like every other rank. An error ends the
+// thread and with it the group, because the other ranks would wait for it forever.
 import { deserialize, serialize } from "bun:jsc";
 import { existsSync } from "node:fs";
 import { workerData } from "node:worker_threads";
@@ -32,7 +32,7 @@ type Loaded = {
   free(): void;
 };
 
-/** Of so many steps one is measured: it takes longer. */
+/** Collectives are measured in one of this many steps: a measured step is slower. */
 const MEASURED = 64;
 let steps = 0;
 
@@ -87,7 +87,7 @@ function handle(message: ToRank): void {
   }
 }
 
-/** Adds what the work sends to the model's own. */
+/** Adds the traffic of `work` to the model's. */
 function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   const before = { ...group.traffic };
   const made = work();
@@ -96,13 +96,13 @@ function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   return made;
 }
 
-/** The ranks, connected as it takes for this: by all of them at the same message. */
+/** The group for this division. All ranks connect it at the same message. */
 function groupFor(parallel: Parallel): MlxGroup {
   const kind = connectionsOf({ backend, parallel, areLocal: areLocal() });
   return groups.getOrInsertComputed(kind, () => new MlxGroup(kind, backend));
 }
 
-/** Where this host has the model: where it was told, where the server has it, or in the cache. */
+/** The model's path on this host: MLX_SERVE_RANK_MODEL, the server's path, or the cache. */
 function ownPath({ model, path }: Pick<RankLoad, "model" | "path">): string {
   const told = process.env.MLX_SERVE_RANK_MODEL;
   if (told) return told;

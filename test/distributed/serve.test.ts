@@ -123,7 +123,7 @@ async function startStreams(count: number): Promise<Promise<string>[]> {
 }
 
 test.each([
-  ["killed", "SIGKILL", /rank 1 \(127\.0\.0\.1\) has ended by signal SIGKILL/],
+  ["killed", "SIGKILL", /rank 1 \(127\.0\.0\.1\) was ended by signal SIGKILL/],
   ["stopped", "SIGSTOP", /rank 1 \(127\.0\.0\.1\) has stalled/],
 ] as const)(
   "a rank that is %s is named within 10 s, ends what is under way, and comes back",
@@ -168,7 +168,7 @@ test("ranks that come back with other files are named, and no request waits for 
     await expectRefusal(await ask(), { status: 500 });
     expect(await health()).toEqual({
       status: "down",
-      reason: expect.stringMatching(/^rank [01] \(127\.0\.0\.1\) has other files of the model/),
+      reason: expect.stringMatching(/^rank [01] \(127\.0\.0\.1\) has different model files/),
     });
     await expectRefusal(await ask(), { status: 503 });
     writeFileSync(config, own);
