@@ -1,10 +1,11 @@
-// Numbers that launches take, each list made once. MLX gives arrays of fewer than 8 elements to Metal in another
-// address space. On NVIDIA GPUs it keeps those of at most 8 bytes in memory that the CPU writes to all the time: a
-// kernel that read one waited for it, for up to 20 us (docs/log.md). Values computed on the GPU stay in device memory.
+// Numbers that launches take, each list made once. MLX gives arrays of fewer than 8 elements to Metal in
+// another address space. On NVIDIA GPUs it keeps those of at most 8 bytes in memory that the CPU
+// writes to all the time: a kernel that read one waited for it, for up to 20 us (docs/log.md). Values
+// computed on the GPU stay in device memory.
 //
-// Making one waits for the GPU in the middle of a launch, so it happens only in a model's first steps: constants follow
-// from the model alone. Kernels read sizes that follow from a step, such as its number of tokens, from the shapes of
-// their inputs, which MLX passes with the launch (`x_shape`).
+// Evaluating a new constant waits for the GPU while a step is built. So constants depend on the model
+// alone, and are made in its first steps. Kernels read sizes that depend on the step, such as the
+// number of tokens, from the shapes of their inputs (`Shape` in cuda.h).
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { add } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
@@ -12,7 +13,7 @@ import { Recent } from "./recent.ts";
 
 const FEWEST = 8;
 const COUNTERS = 64;
-/** Of several models. Recorded steps hold what they use themselves. */
+/** Of several models. MLX counts references: recorded and running steps keep evicted constants. */
 const MOST = 256;
 
 export class Constants {
@@ -20,14 +21,14 @@ export class Constants {
   readonly #counters = new WeakMap<MlxArray, number>();
   #owners = 0;
 
-  /** float32, with zeros behind the values. */
+  /** float32, padded with zeros. */
   floats(...values: readonly number[]): MlxArray {
     return this.#of(`floats ${values.join()}`, () => Float32Array.from(padded(values)));
   }
 
   /**
-   * A zero that launches of this owner may write to, as long as it is zero behind each of them. Launches of some
-   * COUNTERS owners may run at the same time. Without an owner, one that no launch writes to.
+   * Zero-initialized; each launch must leave it zero. Launches of up to COUNTERS owners may overlap.
+   * Without an owner: one that no launch writes to.
    */
   counter(owner?: MlxArray): MlxArray {
     const place = owner && (this.#counters.get(owner) ?? this.#owners++ % COUNTERS);
