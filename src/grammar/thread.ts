@@ -4,18 +4,15 @@
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { Compiler } from "./compiler.ts";
+import { FollowedAnswers } from "./followed-answers.ts";
 import {
   type FromGrammarThread,
   type Grammar,
-  MASK_FAILED,
-  MASK_HEADER,
   type ToGrammarThread,
   type ToMatchers,
   type Vocabulary,
   WORK,
 } from "./grammar.ts";
-
-type Following = { matcher: GrammarMatcher; mask: SharedArrayBuffer };
 
 const setup = workerData as { maxBytes: number; status: SharedArrayBuffer };
 const status = new Int32Array(setup.status);
@@ -27,8 +24,8 @@ type Question = ToGrammarThread & { kind: "load" | "prepare" };
 
 let asked: Question[] = [];
 const orders: ToMatchers[] = [];
-const following = new Map<number, Following>();
 let engine: MessagePort | undefined;
+let answers = new FollowedAnswers(open);
 let arrival = Promise.withResolvers<void>();
 
 /** xgrammar prints why it fails to the console, with a line of its source, and then throws. */
@@ -50,8 +47,10 @@ for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
   if (order) {
+    // Another engine may take the thread over meanwhile, whose answers have the same ids.
+    const own = answers;
     if (order.kind === "open") await load(order.grammar.vocabulary);
-    await work(() => follow(order));
+    await work(() => own.follow(order));
   } else if (question?.kind === "load") await load(question.vocabulary);
   else if (question?.kind === "prepare") await prepare(question);
   else {
@@ -78,9 +77,12 @@ async function work(task: () => Promise<void>): Promise<void> {
 function serve(port: MessagePort): void {
   engine?.close();
   orders.length = 0;
-  for (const id of following.keys()) close(id);
+  answers.close();
+  answers = new FollowedAnswers(open);
   engine = port;
   port.on("message", (message: ToMatchers) => {
+    // What was sent before the port was closed may still arrive.
+    if (port !== engine) return;
     orders.push(message);
     arrival.resolve();
   });
@@ -112,52 +114,6 @@ async function checkBeginning(grammar: Grammar): Promise<void> {
 async function open(grammar: Grammar): Promise<GrammarMatcher> {
   const compiled = await compiler.compile(grammar);
   return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
-}
-
-async function follow(order: ToMatchers): Promise<void> {
-  switch (order.kind) {
-    case "open":
-      try {
-        following.set(order.id, { matcher: await open(order.grammar), mask: order.mask });
-        await write(order.id);
-      } catch {
-        fail(order.mask);
-      }
-      break;
-    case "accept": {
-      const { matcher, mask } = following.get(order.id) ?? {};
-      if (!matcher || !mask) break;
-      try {
-        if (matcher.acceptToken(order.token)) await write(order.id);
-        else fail(mask);
-      } catch {
-        fail(mask);
-      }
-      break;
-    }
-    case "close":
-      close(order.id);
-      break;
-  }
-}
-
-async function write(id: number): Promise<void> {
-  const { matcher, mask } = following.get(id)!;
-  new Int32Array(mask, MASK_HEADER).set(await matcher.getNextTokenBitmask());
-  const header = new Int32Array(mask, 0, 1);
-  Atomics.add(header, 0, 1);
-  Atomics.notify(header, 0);
-}
-
-function fail(mask: SharedArrayBuffer): void {
-  const header = new Int32Array(mask, 0, 1);
-  Atomics.store(header, 0, MASK_FAILED);
-  Atomics.notify(header, 0);
-}
-
-function close(id: number): void {
-  following.get(id)?.matcher.dispose();
-  following.delete(id);
 }
 
 /** Of xgrammar's errors, only what it printed is shown to the client. */
