@@ -1,5 +1,6 @@
 // The Hono app: the middleware that every request passes (log, guard, keys), then the table of routes.
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
+import { METHOD_NAME_ALL } from "hono/router";
 import { ZodError } from "zod";
 import { authenticate, limit, requireOwner } from "./frame/auth.ts";
 import { isLoopback } from "./frame/bind.ts";
@@ -13,6 +14,8 @@ import type { Route } from "./frame/route.ts";
 import type { Serving } from "./frame/serving.ts";
 import { routes } from "./routes.ts";
 
+const methods = [...new Set(routes.map(({ method }) => method.toUpperCase()))];
+
 export function makeApp(serving: Serving): Hono<HttpEnv> {
   const { settings, ring } = serving;
   const { host, allowedHosts, allowedOrigins } = settings;
@@ -22,14 +25,23 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    const path = route.path.replace(/\{(\w+)\}$/, ":$1{.+}").replace(/\{(\w+)\}/g, ":$1");
+    // Names of models have slashes: an id that no route continues takes the rest of the path.
+    const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
+    const path = route.path
+      .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
+      .replace(/\{(\w+)\}/, ":$1");
     app.on(route.method, [path], ...handlersOf(route, serving));
   }
 
   app.notFound((c) => {
-    const allowed = routes.filter(({ path }) => path === c.req.path).map(({ method }) => method);
+    const allowed = methods.filter((method) =>
+      // Middleware is for all methods.
+      app.router
+        .match(method, c.req.path)[0]
+        .some(([[, { method }]]) => method !== METHOD_NAME_ALL),
+    );
     if (allowed.length === 0) throw notFound("Unknown request URL: GET /docs lists the endpoints.");
-    const headers = { Allow: allowed.join(", ").toUpperCase() };
+    const headers = { Allow: allowed.join(", ") };
     throw new ApiError(405, "The method is not allowed here.", { headers });
   });
   return app;

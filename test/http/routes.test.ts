@@ -92,11 +92,11 @@ describe("the routes", () => {
 
   test("name the method that they allow when they reject another one", async () => {
     const headers = { authorization: `Bearer ${KEY}` };
-    const others = endpoints.filter(({ method }) => method !== "DELETE");
-    for (const { path } of others.filter(({ path }) => !path.includes("default"))) {
-      const answer = await ask(path, "DELETE", headers);
+    for (const { path } of endpoints) {
+      const answer = await ask(path, "PATCH", headers);
       const methods = endpoints.filter((other) => other.path === path).map(({ method }) => method);
-      expect([path, answer.headers.get("allow")]).toEqual([path, methods.join(", ")]);
+      const allowed = answer.headers.get("allow")?.split(", ");
+      expect([path, allowed?.toSorted()]).toEqual([path, methods.toSorted()]);
       if (/^\/(v1\/messages|api\/)/.test(path)) expect(answer.status).toBe(405);
       else await expectRefusal(answer, { status: 405 });
     }
