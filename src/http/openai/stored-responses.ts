@@ -38,7 +38,11 @@ export function listInputItems(serving: Serving) {
     }
     const input = stored(serving, c).input as readonly { id: string }[];
     const ordered = order === "asc" ? input : input.toReversed();
-    const from = after === undefined ? 0 : ordered.findIndex(({ id }) => id === after) + 1;
+    const last = ordered.findIndex(({ id }) => id === after);
+    if (after !== undefined && last < 0) {
+      throw badRequest("after", "Invalid 'after': the response has no such item.", "invalid_value");
+    }
+    const from = last + 1;
     const data = ordered.slice(from, from + count);
     return c.json({
       object: "list",

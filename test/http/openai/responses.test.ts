@@ -374,7 +374,7 @@ describe("a response", () => {
     expect([page.data.length, page.has_more, page.last_id]).toEqual([2, true, all.data[1]!.id]);
     const rest = await list(`?order=asc&after=${page.last_id}`);
     expect([rest.data, rest.has_more]).toEqual([all.data.slice(2), false]);
-    for (const query of ["?limit=0", "?limit=x", "?order=up"]) {
+    for (const query of ["?limit=0", "?limit=x", "?order=up", "?after=msg_unknown", "?after="]) {
       const answer = await server.get(`${path}/${second.id}/input_items${query}`, asAlice);
       await expectRefusal(answer, { status: 400 });
     }
