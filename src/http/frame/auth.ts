@@ -33,7 +33,7 @@ export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
 
 /**
  * Applies the caller's limits. The lease ends when the handler returns; a handler whose response
- * continues as a stream must call `c.get("lease").endWith(over)` first.
+ * continues as a stream must call `c.get("lease")?.endWith(over)` first.
  */
 export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { limiter } = c.get("caller");

@@ -14,7 +14,7 @@ export type HttpEnv = {
     caller: Caller;
     /** Whether it is a line of a batch. */
     isLine?: boolean;
-    /** Set by `limit`. */
-    lease: Lease;
+    /** Set by `limit`; absent on routes that are not limited. */
+    lease?: Lease;
   };
 };

@@ -14,7 +14,7 @@ export function jsonParts(c: Context<HttpEnv>, parts: Iterator<string>): Respons
   if (isLast) return c.body(text, 200, type);
   const over = Promise.withResolvers<void>();
   c.get("record").over = over.promise;
-  c.get("lease").endWith(over.promise);
+  c.get("lease")?.endWith(over.promise);
   const body = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {

@@ -107,7 +107,7 @@ export class Generation {
       signal: this.signal,
       charge: (tokens: number) => {
         this.#encodedTokens += tokens;
-        this.#c.get("lease").use(tokens);
+        this.#c.get("lease")?.use(tokens);
       },
     };
     try {
@@ -128,7 +128,7 @@ export class Generation {
     const work = make({
       onGenerated: () => {
         this.#generatedTokens += 1;
-        this.#c.get("lease").use(1);
+        this.#c.get("lease")?.use(1);
         this.#track.generated();
       },
       onFirst: (sinceStartMs, queueMs) => {
@@ -148,7 +148,7 @@ export class Generation {
     });
     this.#work = work;
     // Prompts that came as token ids have not been charged for yet.
-    this.#c.get("lease").use(work.usage.promptTokens - this.#encodedTokens);
+    this.#c.get("lease")?.use(work.usage.promptTokens - this.#encodedTokens);
     return work;
   }
 
@@ -161,7 +161,7 @@ export class Generation {
 
   /** The response continues after the handler has returned. */
   continues(): void {
-    this.#c.get("lease").endWith(this.#over.promise);
+    this.#c.get("lease")?.endWith(this.#over.promise);
   }
 
   /** Releases everything. */

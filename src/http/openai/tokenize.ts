@@ -53,7 +53,7 @@ export function detokenize(serving: Serving) {
       throw badRequest("tokens", `Invalid 'tokens': expected at most ${limit}.`);
     }
     checkPromptTokens([tokens], model);
-    c.get("lease").use(tokens.length);
+    c.get("lease")?.use(tokens.length);
     return jsonParts(c, detokenizeResponse(model, tokens));
   };
 }
@@ -81,7 +81,7 @@ export async function countableTokens(
     const { prompts } = await encoder.encode(model.text, { ...work, maxTokens } as EncodeWork, {
       key: c.get("caller").name,
       signal: raw.signal,
-      charge: (tokens) => c.get("lease").use(tokens),
+      charge: (tokens) => c.get("lease")?.use(tokens),
     });
     return prompts[0]!;
   } catch (error) {

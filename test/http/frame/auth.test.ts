@@ -37,7 +37,7 @@ const app = new Hono<HttpEnv>()
   .get("/v1/models", (c) => c.json(c.get("caller").name))
   .post("/v1/unload", requireOwner, (c) => c.text("unloaded"))
   .post("/v1/whole", limit, async (c) => {
-    c.get("lease").use(await c.req.json());
+    c.get("lease")!.use(await c.req.json());
     return new Response("whole");
   })
   .post("/v1/fail", limit, () => {
@@ -46,7 +46,7 @@ const app = new Hono<HttpEnv>()
   .post("/v1/stream", limit, (c) => {
     const over = Promise.withResolvers<void>();
     streams.push(over.resolve);
-    c.get("lease").endWith(over.promise);
+    c.get("lease")!.endWith(over.promise);
     return new Response("stream");
   });
 app.onError((error) => errorResponse(error));
