@@ -20,7 +20,7 @@ import { stream } from "./stream.ts";
 
 let live = 0;
 
-/** How many arrays have not been freed. */
+/** Number of arrays that have not been freed. */
 export function liveArrays(): number {
   return live;
 }
@@ -59,7 +59,7 @@ export class MlxArray {
     return dtypes[mlxc.mlx_array_dtype(this.#alive())]!;
   }
 
-  /** How many elements it has. */
+  /** Number of elements. */
   get size(): number {
     return mlxc.mlx_array_size(this.#alive());
   }
@@ -101,7 +101,7 @@ export class MlxArray {
     check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
   }
 
-  /** Each becomes the other, which has the same shape and type: who holds one holds what the other was. */
+  /** Swaps the handles of two arrays of equal shape and type, under all their holders. */
   trade(other: MlxArray): void {
     [this.handle, other.handle] = [other.handle, this.handle];
   }
@@ -126,7 +126,7 @@ export class MlxArray {
   }
 }
 
-/** The array that a call wrote to the shared slot. */
+/** Wraps the array that a call wrote to the shared slot. */
 export function make(symbol: SymbolName, status: number): MlxArray {
   return new MlxArray(takeHandle(symbol, status));
 }
@@ -154,7 +154,7 @@ export function array(
   );
 }
 
-/** A number beside an array takes the array's type if that can hold it, as in Python. */
+/** A number takes the other operand's type if that can hold it, as in Python. */
 export type Operand = MlxArray | number;
 
 export function operand(value: Operand, like: MlxArray): MlxArray {
@@ -206,7 +206,7 @@ export function vectorArrays(vector: Pointer): MlxArray[] {
   );
 }
 
-/** Integers as C takes them: a shape, a list of axes. */
+/** A shape or a list of axes as a C array. */
 export function ints(values: readonly number[]): Int32Array {
   return values.length ? Int32Array.from(values) : noInts;
 }
@@ -220,7 +220,7 @@ function handleOf(array: MlxArray): Pointer {
   return array.handle;
 }
 
-/** For an argument that C lets be null: refuses a freed array, whose handle is null too. */
+/** The handle for a nullable C argument. Throws for a freed array, whose handle is null too. */
 export function optionalHandle(array: MlxArray | undefined): Pointer | null {
   return array === undefined ? null : handleOf(array);
 }
@@ -232,7 +232,7 @@ export function axisOf(op: string, x: MlxArray, axis: number): number {
   throw new MlxError(op, `there is no axis ${axis} in shape (${x.shape})`);
 }
 
-/** What Array.from does, in a tenth of its time. */
+/** Array.from, but ten times faster. */
 function listed(data: Float32Array): number[] {
   const numbers: number[] = new Array(data.length);
   for (let i = 0; i < data.length; i++) numbers[i] = data[i]!;

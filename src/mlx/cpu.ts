@@ -1,17 +1,17 @@
-// Operations of our own for a CPU (ffi/cpu): what MLX computes there in several passes, a number at a time,
-// they compute in one, vectorized, on all cores. All numbers are float32. A libmlxc from elsewhere has none of them.
+// Our own CPU operations (ffi/cpu): fused, vectorized and multithreaded, where MLX makes several scalar passes. All
+// values are float32. A libmlxc from elsewhere has none of them.
 import { mlxc } from "../../ffi/lib.ts";
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
 import { codeOf, type Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
 import type { Quantization, QuantizedMatrix } from "./ops.ts";
 
-/** An array whose memory is not filled, aligned to cache lines. */
+/** An uninitialized array, aligned to cache lines. */
 export function allocate(shape: readonly number[], dtype: Dtype): MlxArray {
   return op("mlx_serve_room", ints(shape), shape.length, codeOf(dtype));
 }
 
-/** Rows of a matrix, of float32 where there are no scales: indices (T) -> (T, in) */
+/** Embedding lookup: indices (T) -> (T, in). Without scales the matrix is float32. */
 export function lookup(
   indices: MlxArray,
   { weight, scales, biases }: Partial<QuantizedMatrix> & { weight: MlxArray },
@@ -29,7 +29,7 @@ export function lookup(
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };
 
-/** `sharesKv`: keys and values are in the pools already, and there are only queries. */
+/** `sharesKv`: an earlier layer has written keys and values, and qkv has only queries. */
 export type HeadOptions = {
   normed: boolean;
   valuesNormed: boolean;
@@ -37,7 +37,7 @@ export type HeadOptions = {
   rotaryDims: number;
 };
 
-/** `window`: 0 for none. `chunked`: it begins at a multiple of its size. */
+/** `window`: 0 is none. `chunked`: the window starts at a multiple of its size. */
 export type ScoreOptions = {
   rotaryDims: number;
   window: number;
@@ -46,7 +46,7 @@ export type ScoreOptions = {
   sinks: boolean;
 };
 
-/** The newest token of each sequence, written to the pools in place: qkv (B, ...) -> (B, heads * D) */
+/** Attention of each sequence's newest token: qkv (B, ...) -> (B, heads * D). Writes KV to the pools. */
 export function decodeBlocks(
   qkv: MlxArray,
   { keys, values }: BlockPools,
@@ -73,7 +73,7 @@ export function decodeBlocks(
   );
 }
 
-/** Keys and values go to their slots in the pools; queries (T, heads * D) */
+/** Norms and rotates qkv (T, ...), writes KV to the pools, and returns queries (T, heads * D). */
 export function prepareBlocks(
   qkv: MlxArray,
   { keys, values }: BlockPools,
@@ -95,7 +95,7 @@ export function prepareBlocks(
   );
 }
 
-/** Queries (T, heads * D) over the blocks of their sequences, up to their positions -> (T, heads * D) */
+/** Causal attention of queries (T, heads * D) to their sequences' blocks -> (T, heads * D) */
 export function attendBlocks(
   queries: MlxArray,
   { keys, values }: BlockPools,
@@ -121,8 +121,8 @@ export function attendBlocks(
 }
 
 /**
- * Latents (T, D) go to their places in the pool, or without places to the ends of their sequences; queries
- * (T, heads * D) attend to them -> (T, heads * latent)
+ * Writes latents (T, D) to their places in the pool, without `places` to the ends of their sequences; then
+ * attends from queries (T, heads * D) -> (T, heads * latent)
  */
 export function attendLatent(
   queries: MlxArray,
@@ -146,39 +146,39 @@ export function attendLatent(
   );
 }
 
-/** Copies blocks within a pool, pairs of from and to; evaluate the result. */
+/** Copies blocks within a pool by (from, to) pairs, when the result is evaluated. */
 export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
 }
 
-/** How many rows of a quantized matrix are a panel where this processor multiplies by panels, otherwise 0. */
+/** Rows of a quantized matrix per panel; 0 if this processor does not multiply by panels. */
 export function panelRows(): number {
   return mlxc.mlx_serve_panel_rows();
 }
 
 /**
- * The weights, scales or biases of a quantized matrix in panels, where the processor has them and the rows are a whole number
- * of them: (..., out, n) -> (..., out / 16, n, 16). They are in the memory of the rows, which are not to be read any more.
+ * Packs weights, scales or biases of a quantized matrix into panels: (..., out, n) -> (..., out / 16, n, 16). Works
+ * in place: `rows` must not be read afterwards. Undefined without panels, or if `out` is not a multiple of them.
  */
 export function panels(rows: MlxArray): MlxArray | undefined {
   const isWhole = panelRows() > 0 && rows.shape.at(-2)! % panelRows() === 0;
   return isWhole ? op("mlx_serve_panels", rows.handle) : undefined;
 }
 
-/** Whether `packedProduct` takes a matrix that is quantized so. */
+/** Whether `packedProduct` supports this quantization. */
 export function fitsPackedProduct({ mode, bits, groupSize }: Quantization): boolean {
   if (mode === "mxfp4") return true;
   return mode === "affine" && (bits === 4 || bits === 8) && [32, 64, 128].includes(groupSize ?? 64);
 }
 
-/** The bits and the group size, which default to those of the mode. */
+/** Bits and group size, with the mode's defaults. */
 function packing({ mode, bits = 4, groupSize = mode === "mxfp4" ? 32 : 64 }: Quantization) {
   return [bits, groupSize] as const;
 }
 
-/** What is fused with a product. */
+/** Operations fused into a product. */
 export type ProductOptions = {
-  /** An RMS norm of the rows before the product. */
+  /** RMSNorm of the input rows. */
   norm?: { weight: MlxArray; eps: number } | undefined;
   /** The result is silu(first half) * second half. */
   isGated?: boolean;
@@ -186,7 +186,7 @@ export type ProductOptions = {
   residual?: MlxArray | undefined;
 };
 
-/** x (..., in), matrix (out, in) -> (..., out), or where it is gated (..., out / 2) */
+/** x (..., in), matrix (out, in) -> (..., out), or (..., out / 2) if gated */
 export function packedProduct(
   x: MlxArray,
   { weight, scales, biases }: QuantizedMatrix,
@@ -207,11 +207,11 @@ export function packedProduct(
   );
 }
 
-/** What is fused with a product of experts: the experts' bias (E, out), and then the gate. */
+/** Operations fused into a product with experts: the experts' bias (E, out), then the gate. */
 export type ExpertOptions = { bias?: MlxArray | undefined; isGated?: boolean };
 
 /**
- * x (N, in), experts (R), matrices (E, out, in) -> (R, out), or where it is gated (R, out / 2): each row of x by the
+ * x (N, in), experts (R), matrices (E, out, in) -> (R, out), or (R, out / 2) if gated: multiplies each row of x by the
  * matrices of the next R / N experts. Without scales the matrices are float32.
  */
 export function expertProduct(
@@ -234,7 +234,7 @@ export function expertProduct(
   );
 }
 
-/** silu(gates) * ups, or with GELU as tanh approximates it. */
+/** silu(gates) * ups, or with the tanh approximation of GELU. */
 export function gate(kind: "swiglu" | "geglu", gates: MlxArray, ups: MlxArray): MlxArray {
   return op("mlx_serve_gate", gates.handle, ups.handle, kind === "geglu");
 }
@@ -243,7 +243,7 @@ export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number):
   return op("mlx_serve_rms_norm", x.handle, optionalHandle(weight), eps);
 }
 
-/** Of each row the first index of the highest value, and that value: NaN where a value is NaN. */
+/** Argmax of each row: the first index of the maximum, and the maximum; NaN if any value is NaN. */
 export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
   const [indices, highest] = opList("mlx_serve_best", x.handle) as [MlxArray, MlxArray];
   return { indices, highest };
@@ -259,14 +259,14 @@ export function softmax(x: MlxArray): MlxArray {
   return op("mlx_serve_softmax", x.handle);
 }
 
-/** x (R, N), words (R, N / 32): minus infinity except where a bit is set. */
+/** Token mask: x (R, N), words (R, N / 32); -infinity where the bit is not set. */
 export function mask(x: MlxArray, words: MlxArray): MlxArray {
   return op("mlx_serve_mask", x.handle, words.handle);
 }
 
 /**
- * x (T, channels), which may be columns of wider rows, pool (slots, taps - 1, channels), which is written to ->
- * (T, channels)
+ * Causal convolution of x (T, channels), which may be columns of wider rows, -> (T, channels). Updates the pool
+ * (slots, taps - 1, channels) in place.
  */
 export function convolve(
   x: MlxArray,
@@ -293,7 +293,7 @@ export type ScanOptions = {
   deltaRule: boolean;
 };
 
-/** x (T, columns), pool (slots, heads, values, keys), which is written to -> (T, heads * values) */
+/** Recurrence over x (T, columns) -> (T, heads * values). Updates the pool (slots, heads, values, keys). */
 export function scan(
   x: MlxArray,
   { decays, betas }: { decays: MlxArray; betas: MlxArray },

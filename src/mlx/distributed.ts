@@ -1,6 +1,6 @@
-// A group of processes, its ranks, that compute together: MLX's own collectives, over its own connections. Every rank
-// builds the same collectives in the same order, and each waits there for all others. MLX finds the group in the
-// variables that the process was started with: MLX_RANK and MLX_HOSTFILE for a ring over TCP.
+// Collectives of a group of processes (ranks), by MLX. Every rank must build the same collectives in the same order,
+// because each waits for all others. MLX finds the group in environment variables: MLX_RANK and MLX_HOSTFILE for a ring
+// over TCP.
 import { takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import { cText, type Pointer } from "../../ffi/memory.ts";
@@ -10,15 +10,15 @@ import { codeOf, type Dtype } from "./dtype.ts";
 import { add, concatenate, zeros } from "./ops.ts";
 import { Stream, stream } from "./stream.ts";
 
-/** MLX's ring over TCP, which is in every MLX, NVIDIA's NCCL, and memory that processes of one machine share. */
+/** Transports: a ring over TCP, which every MLX has, NVIDIA's NCCL, and shared memory of one machine. */
 export type Connections = "ring" | "nccl" | "shared";
 
-/** A libmlxc from elsewhere cannot. */
+/** False with a libmlxc from elsewhere. */
 export function canShareMemory(): boolean {
   return has("mlx_serve_shared_group");
 }
 
-/** What a rank sends, as a multiple of its array: all of it but its own part, twice, where it goes around a ring. */
+/** Bytes a rank sends in an all-sum, relative to its array: in a ring, twice all parts but its own. */
 const sumShare: Record<Connections, (size: number) => number> = {
   ring: (size) => (2 * (size - 1)) / size,
   nccl: (size) => (2 * (size - 1)) / size,
@@ -30,16 +30,16 @@ export type Group = {
   readonly size: number;
   /** The sum of every rank's array. */
   allSum(x: MlxArray): MlxArray;
-  /** The arrays of all ranks, which have one shape, one below the other. */
+  /** The arrays of all ranks, of equal shape, concatenated along the first axis. */
   allGather(x: MlxArray): MlxArray;
-  /** The first rank's array, on every rank; the others say what it is like. */
+  /** Broadcasts the first rank's array; on other ranks `x` gives only shape and type. */
   fromFirst(x: MlxArray): MlxArray;
-  /** To a neighbour in the ring: sent when what this returns is evaluated. */
+  /** Sends to a neighbour in the ring, when the returned array is evaluated. */
   send(x: MlxArray, to: number): MlxArray;
   receive(shape: readonly number[], dtype: Dtype, from: number): MlxArray;
 };
 
-/** A rank of a group that is to be planned, not to be computed with. */
+/** A rank of a group that does not exist, to plan a model's memory. */
 export function plannedGroup(rank: number, size: number): Group {
   return {
     rank,
@@ -58,13 +58,13 @@ export class MlxGroup implements Group {
   readonly size: number;
   readonly connections: Connections;
   readonly #handle: Pointer;
-  /** Only NCCL computes on a GPU; collectives of the others run on a stream of the CPU. */
+  /** CPU stream for the collectives of a GPU, except with NCCL, which runs on the GPU. */
   readonly #own: Stream | undefined;
-  /** What is sent may wait for its receiver: not so what is computed meanwhile. */
+  /** A separate stream, because a send may wait for its receiver. */
   readonly #sending = new Stream("cpu");
-  /** How many collectives there were, what they have sent, and how long those took that were measured. */
+  /** Number of collectives, bytes sent, and number and time of the measured collectives. */
   readonly traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
-  /** Collectives are computed one by one, and timed: on all ranks or on none. */
+  /** Evaluate and time each collective by itself. Must be equal on all ranks. */
   isMeasured = false;
 
   /** Returns when all ranks have connected. */

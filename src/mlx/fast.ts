@@ -8,7 +8,7 @@ export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number):
   return op("mlx_fast_rms_norm", x.handle, optionalHandle(weight), eps);
 }
 
-/** Over the last axis; without a weight or bias, x - mean(x) over its deviation. */
+/** Over the last axis; the weight defaults to ones, the bias to zeros. */
 export function layerNorm(
   x: MlxArray,
   weight: MlxArray | undefined,
@@ -18,7 +18,7 @@ export function layerNorm(
   return op("mlx_fast_layer_norm", x.handle, optionalHandle(weight), optionalHandle(bias), eps);
 }
 
-/** Rotates the first `dims` features, half of them apart. x (B, H, L, D) from positions (B) on, wavelengths (dims / 2). */
+/** RoPE of the first `dims` features, not interleaved: x (B, H, L, D), positions (B), wavelengths (dims / 2) */
 export function rope(
   x: MlxArray,
   dims: number,

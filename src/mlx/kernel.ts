@@ -1,5 +1,5 @@
-// Kernels of our own, in CUDA or Metal source, as operations of the graph. MLX generates the function's
-// signature from the names of inputs and outputs and from the template arguments.
+// Custom kernels in CUDA or Metal source, as operations of MLX's graph. MLX generates the function's signature
+// from the names of inputs and outputs and from the template arguments.
 import { check, MlxError, ownHandle, takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import { cText, cTextList, type Pointer } from "../../ffi/memory.ts";
@@ -14,9 +14,9 @@ export type KernelSource = {
   outputs: readonly string[];
   /** The body of the function. */
   source: string;
-  /** What stands before the function. */
+  /** Source before the function. */
   header?: string;
-  /** Copy inputs that are not in row order; a kernel that writes to its inputs must not have that. */
+  /** Copy inputs that are not row-contiguous. Must be false if the kernel writes to its inputs. */
   rowContiguous?: boolean;
   /** CUDA: bytes of dynamic shared memory. */
   sharedMemory?: number;
@@ -24,17 +24,17 @@ export type KernelSource = {
 
 export type KernelLaunch = {
   outputs: readonly { shape: readonly number[]; dtype: Dtype }[];
-  /** Threads in all, not groups. */
+  /** Total number of threads, not of thread blocks. */
   grid: readonly [number, number, number];
   threadGroup: readonly [number, number, number];
   template?: Readonly<Record<string, Dtype | number | boolean>>;
-  /** What the outputs hold before the kernel runs. */
+  /** Initial value of the outputs. */
   initValue?: number;
 };
 
 export type Language = "cuda" | "metal";
 
-/** What is made of a kernel's source: by MLX, or in tests by a CPU. */
+/** Builds a kernel from its source: with MLX, or in tests for a CPU. */
 export type MakeKernel = (
   language: Language,
   source: KernelSource,
@@ -47,12 +47,12 @@ export const makeKernel: MakeKernel = (language, source) => new Kernel(language,
 
 let onCompile: (kernel: string) => void = () => {};
 
-/** Called with a kernel's name before it is compiled, which takes seconds where it never was before. */
+/** Sets a callback for before a kernel is compiled, which takes seconds the first time on a machine. */
 export function watchCompiles(watch: (kernel: string) => void): void {
   onCompile = watch;
 }
 
-/** A kernel is about to be compiled. */
+/** Reports that a kernel is about to be compiled. */
 export function tellCompile(kernel: string): void {
   onCompile(kernel);
 }
@@ -60,7 +60,7 @@ export function tellCompile(kernel: string): void {
 export class Kernel {
   readonly #language: Language;
   readonly #name: string;
-  /** Templates that it was compiled with; launches differ in more. */
+  /** Template arguments that it was compiled for. */
   readonly #compiled = new Set<string>();
   #handle: Pointer | null;
 
@@ -91,7 +91,7 @@ export class Kernel {
     }
   }
 
-  /** The kernel with its launch fixed: what is left is one call an execution. */
+  /** Fixes the launch parameters: each execution is then a single FFI call. */
   configure(launch: KernelLaunch): ConfiguredKernel {
     if (this.#handle === null) throw new Error("the kernel was freed");
     const template = JSON.stringify(launch.template ?? {});
@@ -101,7 +101,7 @@ export class Kernel {
     return new ConfiguredKernel(this.#language, this.#handle, launch, watch);
   }
 
-  /** After the kernels configured from it. */
+  /** Free the kernels configured from it first. */
   free(): void {
     if (this.#language === "cuda") mlxc.mlx_fast_cuda_kernel_free(this.#handle);
     else mlxc.mlx_fast_metal_kernel_free(this.#handle);
@@ -113,7 +113,7 @@ export class ConfiguredKernel {
   readonly #language: Language;
   readonly #kernel: Pointer;
   #config: Pointer | null;
-  /** Until it is compiled: called before that. */
+  /** Called before the first compilation, then cleared. */
   #onCompile: (() => void) | undefined;
 
   constructor(
@@ -162,7 +162,7 @@ export class ConfiguredKernel {
   }
 }
 
-/** Once for all starts (ffi/cuda/compiled.cpp). What cannot be kept MLX compiles at each of them. */
+/** Compiles into a disk cache (ffi/cuda/compiled.cpp). If that fails, MLX compiles at every start. */
 function compile(made: MlxArray): void {
   const symbol = "mlx_serve_compile_kernel";
   try {
@@ -172,7 +172,7 @@ function compile(made: MlxArray): void {
   }
 }
 
-/** mlx-c has the same functions twice, once a language. */
+/** mlx-c has the same functions once per language. */
 function configOf(language: Language) {
   return language === "cuda"
     ? {

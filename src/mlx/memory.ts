@@ -1,4 +1,4 @@
-// MLX's allocator: what it holds and may hold, in bytes.
+// MLX's allocator: its memory and its limits, in bytes.
 import { check } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import { out } from "../../ffi/slot.ts";
@@ -10,24 +10,24 @@ const counter = (symbol: Counter) => (): number => {
   return out.take();
 };
 
-/** Held by arrays. */
+/** Memory of live arrays. */
 export const activeMemory = counter("mlx_get_active_memory");
-/** Held for arrays to come. */
+/** Memory of freed arrays that is kept for reuse. */
 export const cacheMemory = counter("mlx_get_cache_memory");
 export const memoryLimit = counter("mlx_get_memory_limit");
 
-/** Returns to the system what freed arrays left in the allocator's cache. */
+/** Returns the allocator's cache to the system. */
 export function clearCache(): void {
   check("mlx_clear_cache", mlxc.mlx_clear_cache());
 }
 
 const limit = (symbol: "mlx_set_cache_limit" | "mlx_set_wired_limit") => (bytes: number) => {
   check(symbol, mlxc[symbol](out.view, Math.floor(bytes)));
-  // The limit before.
+  // Drops the previous limit.
   out.clear();
 };
 
-/** Of what is freed, so much may stay for arrays to come. */
+/** Maximum memory of freed arrays that is kept for reuse. */
 export const setCacheLimit = limit("mlx_set_cache_limit");
-/** So much of what arrays hold is kept from being swapped out: on Metal, at most the recommended working set. */
+/** Maximum wired memory, which is never swapped out; on Metal at most the recommended working set. */
 export const setWiredLimit = limit("mlx_set_wired_limit");

@@ -1,5 +1,5 @@
-// MLX's operations as functions, those that mlx-serve needs. A number beside an array becomes a scalar
-// of the array's type, as in Python. Axes may be negative. The results belong to the open scope.
+// The MLX operations that mlx-serve uses, as functions. A number operand becomes a scalar of the other
+// operand's type, as in Python. Axes may be negative. Results belong to the open scope.
 import { MlxError } from "../../ffi/error.ts";
 import { cText, optionalInt } from "../../ffi/memory.ts";
 import {
@@ -49,7 +49,7 @@ export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");
 
-/** To the nearest integer, and to the even one of two. */
+/** To the nearest integer, ties to even. */
 export function round(x: MlxArray): MlxArray {
   const decimals = 0;
   return op("mlx_round", x.handle, decimals);
@@ -106,7 +106,7 @@ type Axes = number | readonly number[];
 
 type ReductionSymbol = "mlx_logsumexp_axes" | "mlx_max_axes" | "mlx_sum_axes";
 
-/** Over one axis, several, or without `axes` all of them. */
+/** Over one axis, several, or all if `axes` is absent. */
 const reduction =
   (symbol: ReductionSymbol) =>
   (x: MlxArray, axes?: Axes, keepDims = false) => {
@@ -129,7 +129,7 @@ export function argmax(x: MlxArray, axis = -1): MlxArray {
   return op("mlx_argmax_axis", x.handle, axis, keepDims);
 }
 
-/** Each element is part of its own sum. */
+/** Inclusive: each element is part of its own sum. */
 export function cumsum(x: MlxArray, axis = -1): MlxArray {
   const [reverse, inclusive] = [false, true];
   return op("mlx_cumsum_axis", x.handle, axis, reverse, inclusive, optionalInt(undefined));
@@ -154,7 +154,7 @@ export function reshape(x: MlxArray, shape: readonly number[]): MlxArray {
   return op("mlx_reshape", x.handle, ints(shape), shape.length);
 }
 
-/** The same elements in row order: a copy only if they were not. */
+/** The same elements in row order; a copy only if necessary. */
 export function contiguous(x: MlxArray): MlxArray {
   return op("mlx_contiguous", x.handle, false);
 }
@@ -181,7 +181,7 @@ export function concatenate(arrays: readonly MlxArray[], axis = 0): MlxArray {
   return withVector(arrays, (vector) => op("mlx_concatenate_axis", vector, axis));
 }
 
-/** Into this many equal parts, or before each of these indices. */
+/** Splits into `parts` equal parts, or before each index in `parts`. */
 export function split(x: MlxArray, parts: number | readonly number[], axis = -1): MlxArray[] {
   return typeof parts === "number"
     ? opList("mlx_split", x.handle, parts, axis)
@@ -214,7 +214,7 @@ export function putAlongAxis(x: MlxArray, indices: MlxArray, values: Operand, ax
   return op("mlx_put_along_axis", x.handle, indices.handle, put.handle, axis);
 }
 
-/** Adds at the indices; indices that repeat add up. */
+/** Scatter-add: values of repeated indices accumulate. */
 export function scatterAddAxis(
   x: MlxArray,
   indices: MlxArray,
@@ -237,10 +237,10 @@ export function addmm(c: MlxArray, a: MlxArray, b: MlxArray): MlxArray {
   return op("mlx_addmm", c.handle, a.handle, b.handle, alpha, beta);
 }
 
-/** Which matrix of the right operand each matrix of the left one is multiplied by. */
+/** `rhs`: index of the right operand's matrix for each matrix of the left operand. */
 type GatherIndices = { rhs: MlxArray; sorted?: boolean };
 
-/** Products with the matrices of `b` at these indices: the experts that a router chose. */
+/** `a @ b[rhs]`: products with the experts that a router chose. */
 export function gatherMm(
   a: MlxArray,
   b: MlxArray,
@@ -259,7 +259,7 @@ export type Quantization = { mode?: QuantizationMode; groupSize?: number; bits?:
 export type QuantizedMatrix = {
   weight: MlxArray;
   scales: MlxArray;
-  /** Of affine quantization only. */
+  /** Only with affine quantization. */
   biases?: MlxArray | undefined;
 };
 
@@ -270,7 +270,7 @@ const modes: Record<QuantizationMode, Uint8Array> = {
   nvfp4: cText("nvfp4"),
 };
 
-/** Group size, bits and mode as mlx-c takes them. It divides by the first two unchecked. */
+/** Arguments of mlx-c, which divides by group size and bits unchecked. */
 function format(op: string, { mode = "affine", groupSize, bits }: Quantization) {
   if (groupSize === 0 || bits === 0) throw new MlxError(op, "group size and bits must not be 0");
   return [optionalInt(groupSize), optionalInt(bits), modes[mode]] as const;
@@ -321,7 +321,7 @@ export function quantizedMatmul(
   );
 }
 
-/** `x @ matrix.T` with the quantized matrices at these indices. */
+/** `x @ matrix[rhs].T` with quantized matrices. */
 export function gatherQmm(
   x: MlxArray,
   matrix: QuantizedMatrix,

@@ -1,34 +1,34 @@
-// The memory that a sketched step takes at its peak, beyond what is there before it. The host runs ahead of the
-// device: an operation's memory is taken when the host comes to it, and given back when the device is done with the
-// last operation that reads it.
+// Estimates the peak memory of a sketched step, beyond the memory held before it. The host runs ahead of the device: a
+// buffer is allocated when the host launches its operation, and freed when the device has finished the last operation
+// that reads it.
 import type { Sketch, SketchNode } from "./sketch.ts";
 
-/** Whether an array's memory has gaps, as that of some views. */
+/** Whether an array's memory has gaps, as in some views. */
 export type HasGaps = (node: SketchNode) => boolean;
 
-/** How a backend of MLX computes a graph, as far as memory shows it. */
+/** How an MLX backend evaluates a graph, as far as it affects memory. */
 export type Evaluation = {
-  /** How far the host may be ahead: so many full batches of launches, and the one that it fills. */
+  /** Full batches of launches that the host may be ahead, besides the one it is filling. */
   batches: number;
-  /** A batch is full with so many launches, or when they have read so many numbers. */
+  /** A batch is full after this many launches, or once they read this many numbers. */
   launches: number;
   numbers: number;
-  /** Launches of an operation; a view computes nothing. */
+  /** Number of launches of an operation or view. */
   launchesOf(node: SketchNode, isView: boolean, hasGaps: HasGaps): number;
-  /** What MLX's operation takes beside its output, and gives back with its inputs. */
+  /** Temporary memory of MLX's operation, which is freed with its inputs. */
   temporaryBytes(node: SketchNode, hasGaps: HasGaps): number;
 };
 
-/** The same memory under another shape. */
+/** Operations that return a view of their input. */
 const views = new Set([
   ...["mlx_reshape", "mlx_flatten", "mlx_swapaxes", "mlx_expand_dims_axes", "mlx_squeeze_axes"],
   ...["mlx_slice", "mlx_split", "mlx_split_sections"],
 ]);
 
-/** Views only of memory without gaps; else copies. */
+/** Views only if the input has no gaps, copies otherwise. */
 const regroupings = new Set(["mlx_reshape", "mlx_flatten"]);
 
-/** They write over an input of the same size that nothing else reads. */
+/** Operations that overwrite an input of the same size if nothing else reads it. */
 const inPlace = new Set([
   ...["mlx_erf", "mlx_erfinv", "mlx_exp", "mlx_expm1", "mlx_log", "mlx_negative", "mlx_round"],
   ...["mlx_sigmoid", "mlx_tanh", "mlx_add", "mlx_subtract", "mlx_multiply", "mlx_divide"],
@@ -37,13 +37,13 @@ const inPlace = new Set([
   ...["mlx_fast_layer_norm", "mlx_fast_rms_norm", "mlx_fast_rope_dynamic"],
 ]);
 
-/** Memory of one or more arrays, from the first to the last that uses it. */
+/** Memory shared by one or more arrays. */
 type Buffer = {
   bytes: number;
   readers: number;
   isHeld: boolean;
   lastBatch: number;
-  /** What was to be here is in that one. */
+  /** The buffer that is overwritten instead of allocating this one. */
   into?: Buffer;
 };
 
@@ -85,7 +85,7 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   return peak;
 }
 
-/** Where each array is: in a buffer of its own, or in that of an array that it is a view of or writes over. */
+/** The buffer of each array: its own, or that of an array that it views or overwrites. */
 function placesOf(
   nodes: readonly SketchNode[],
   held: ReadonlySet<SketchNode>,
@@ -136,11 +136,11 @@ function bufferOf(place: Place | undefined): Buffer | undefined {
 function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): boolean {
   if (symbol === "mlx_swapaxes") return true;
   if (bytes === source.bytes) return false;
-  // Cut along the first axis it is all there.
+  // A slice along the first axis is contiguous.
   return shape.slice(1).join() !== source.shape.slice(1).join();
 }
 
-/** The batches that the first and the last launch of each array are in. */
+/** The batches of the first and the last launch of each array. */
 function batchesOf(
   nodes: readonly SketchNode[],
   places: ReadonlyMap<SketchNode, Place>,

@@ -1,5 +1,5 @@
-// On CUDA: a compiled function that is recorded when it is called again, or later where streams would wait for that; one
-// launch instead of some hundreds (ffi/cuda/recording.cpp). Where it cannot be recorded it stays a compiled function.
+// CUDA: a compiled function that is captured as a CUDA graph at its second call, or later while streams would wait for
+// that. A replay is one launch instead of hundreds (ffi/cuda/recording.cpp). If capture fails, it stays as compiled.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -19,30 +19,30 @@ import { add } from "./ops.ts";
 import { Scope } from "./scope.ts";
 import { stream } from "./stream.ts";
 
-/** Two rehearsals are enough for most; the last is captured. */
+/** Maximum executions to capture a graph: rehearsals until memory settles, usually two, then the captured one. */
 const TAKES = 5;
-/** A recording takes about as long as so many calls lose by not being recorded. */
+/** A recording takes about as long as this many calls lose by running without one. */
 const WORTH_CALLS = 16;
 
-/** Values for one call, in memory that the GPU reads without pages being moved. */
+/** Values for one call in pinned memory, which the GPU reads without page migration. */
 export function pinned(values: HostArray): MlxArray {
   const symbol = "mlx_serve_pinned";
   const dtype = codeOf(dtypeOf(values));
   return make(symbol, mlxc[symbol](out.view, values, ints([values.length]), 1, dtype));
 }
 
-/** A copy that the host reads without the GPU being waited for longer than for what makes it. */
+/** A pinned copy: reading it on the host waits only until `x` is computed, not for the whole GPU. */
 export function fetched(x: MlxArray): MlxArray {
   const symbol = "mlx_serve_fetch";
   return make(symbol, mlxc[symbol](out.view, x.handle, stream));
 }
 
 /**
- * Inputs always have the same shapes. Of what comes out, all that is larger than 64 KiB is only valid for
- * operations that are evaluated before the next call.
+ * Inputs must always have the same shapes. Outputs larger than 64 KiB are valid only for operations that are
+ * evaluated before the next call.
  */
 export class Recorded {
-  /** Why it is not recorded, or no longer. */
+  /** Why it is not recorded, or no longer recorded. */
   failure: MlxError | undefined;
   readonly #compiled: Compiled;
   readonly #rehearsal: () => readonly MlxArray[];
@@ -50,7 +50,7 @@ export class Recorded {
   #calls = 0;
   #isTried = false;
 
-  /** Before it is captured it is rehearsed, with these inputs: what it writes in place must be nobody's. */
+  /** `rehearsal`: inputs for trial runs before the capture. In place they may write only to scratch memory. */
   constructor(
     trace: (inputs: MlxArray[]) => readonly MlxArray[],
     rehearsal: () => readonly MlxArray[],
@@ -67,24 +67,24 @@ export class Recorded {
     return this.#call(inputs, 2);
   }
 
-  /** With streams that wait for it, and would for a recording. */
+  /** The same while streams wait: the recording is postponed until it amortizes. */
   callBeside(...inputs: readonly MlxArray[]): MlxArray[] {
     return this.#call(inputs, WORTH_CALLS);
   }
 
-  /** After all that it has made was read. */
+  /** Only after all of its outputs were read. */
   free(): void {
     this.#forget();
     this.#compiled.free();
   }
 
-  /** From so many calls on, of either kind, it is recorded. */
+  /** `recordedFrom`: number of calls, of either kind, at which to record. */
   #call(inputs: readonly MlxArray[], recordedFrom: number): MlxArray[] {
     this.#calls += 1;
     if (this.#calls >= recordedFrom && !this.#isTried) this.#record();
     if (!this.#recording) return this.#compiled.call(...inputs);
     try {
-      return this.#play(this.#recording, inputs);
+      return this.#replay(this.#recording, inputs);
     } catch (error) {
       if (!(error instanceof MlxError)) throw error;
       this.failure = error;
@@ -103,7 +103,7 @@ export class Recorded {
     this.#isTried = true;
     if (!has("mlx_serve_recording_new")) return;
     using _ = new Scope();
-    // Arrays of its own, where the inputs of every call are copied to.
+    // Private arrays that each replay copies its inputs to.
     const places = this.#rehearsal().map((input) => add(input, 0));
     evaluate(...places);
     const takes = this.#takes(places);
@@ -121,13 +121,13 @@ export class Recorded {
     }
   }
 
-  /** The outputs, to be rehearsed and then captured, in a list that is their only holder. */
+  /** The unevaluated outputs of all executions, in a vector that is their only owner. */
   #takes(places: readonly MlxArray[]): Pointer {
     using _ = new Scope();
     return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());
   }
 
-  #play(recording: Pointer, inputs: readonly MlxArray[]): MlxArray[] {
+  #replay(recording: Pointer, inputs: readonly MlxArray[]): MlxArray[] {
     const symbol = "mlx_serve_play";
     const status = withVector(inputs, (vector) =>
       mlxc[symbol](out.view, recording, vector, stream),

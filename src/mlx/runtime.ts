@@ -1,5 +1,5 @@
-// Opens MLX on this thread and says what it runs on. Everything that touches MLX happens on the thread
-// that opened it: in the server, that is the engine Worker.
+// Opens MLX on this thread and reports its device. Only the thread that opened MLX may touch it: in the
+// server, that is the engine Worker.
 import { join } from "node:path";
 import { catchErrors, check, takeHandle } from "../../ffi/error.ts";
 import { gpuAttributes } from "../../ffi/gpu-attributes.ts";
@@ -19,7 +19,7 @@ export type Runtime = {
   stream: Stream;
 };
 
-/** `device: "cpu"` keeps a machine's GPU out of it. */
+/** `device: "cpu"` ignores the machine's GPU. */
 export function openMlx(
   library: string,
   { device, trace = false }: { device?: "cpu" | "gpu"; trace?: boolean } = {},
@@ -29,11 +29,11 @@ export function openMlx(
   const gpu = flag("mlx_metal_is_available") ? "metal" : flag("mlx_cuda_is_available") && "cuda";
   const backend: Backend = device !== "cpu" && gpu ? gpu : "cpu";
   if (device === "gpu" && backend === "cpu")
-    throw new Error("MLX sees no GPU on this machine: --backend cpu does without");
+    throw new Error("MLX sees no GPU on this machine: use --backend cpu");
   const handle = mlxc.mlx_device_new_type(backend === "cpu" ? 0 : 1, 0)!;
   try {
     check("mlx_set_default_device", mlxc.mlx_set_default_device(handle));
-    // On a CPU a compiled closure is C++ that MLX hands to a compiler when it runs.
+    // On a CPU MLX compiles closures by running a C++ compiler.
     if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
@@ -47,7 +47,7 @@ export function openMlx(
   }
 }
 
-/** Compiled kernels are kept, for this MLX and this kind of GPU. Before the first is needed. */
+/** Caches compiled kernels on disk, per MLX version and GPU architecture. Call before the first kernel. */
 function keepKernels({ mlxVersion, device }: Runtime): void {
   const folder = `${mlxVersion}-${device.architecture}`;
   setVariables({ MLX_PTX_CACHE_DIR: join(cacheDirectory(), "ptx", folder) });
@@ -62,7 +62,7 @@ function mlxVersion(): string {
   return takeText(takeHandle("mlx_version", mlxc.mlx_version(out.view)));
 }
 
-/** What MLX says of its GPU now: the memory that is free changes. */
+/** MLX's device information, with the GPU memory that is free now. */
 export function gpuInfo(): Runtime["device"] {
   const handle = mlxc.mlx_device_new_type(1, 0)!;
   try {

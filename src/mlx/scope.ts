@@ -19,7 +19,7 @@ export class Scope {
     current = this;
   }
 
-  /** This scope frees the array unless it is kept: a new one, or another scope's until now. */
+  /** Makes this scope the owner of a new array, or of another scope's array. */
   own(array: Owned): void {
     array.scope = this;
     this.#arrays.push(array);
@@ -34,14 +34,14 @@ export class Scope {
     return kept;
   }
 
-  /** No more arrays are its own. */
+  /** From now on new arrays belong to the enclosing scope. */
   close(): void {
     if (current !== this)
       throw new Error("scopes must close in the reverse order of their opening");
     current = this.#outer;
   }
 
-  /** Frees its arrays, once it is closed. */
+  /** Frees its arrays. Call `close` first. */
   free(): void {
     for (const array of this.#arrays) if (array.scope === this) array.free();
   }

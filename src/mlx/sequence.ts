@@ -1,5 +1,5 @@
-// On a CPU: a function of arrays whose operations are kept when it is called again, and run as one (ffi/cpu/sequence.cpp).
-// Where some of them are MLX's own it is built anew each time.
+// CPU: a function whose operations are recorded at its second call, and from then on run as one (ffi/cpu/sequence.cpp).
+// If any of them is MLX's own, the graph is built anew at each call.
 import { check, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -10,8 +10,8 @@ import { Scope } from "./scope.ts";
 import { stream } from "./stream.ts";
 
 /**
- * Inputs always have the same shapes. Of what comes out, all that is larger than 64 KiB is only valid for operations that
- * are evaluated before the next call of any.
+ * Inputs must always have the same shapes. Outputs larger than 64 KiB are valid only for operations that are evaluated
+ * before the next call of any Sequenced.
  */
 export class Sequenced {
   readonly #build: (inputs: MlxArray[]) => readonly MlxArray[];
@@ -37,7 +37,7 @@ export class Sequenced {
     return unpackVector(takeHandle(symbol, status));
   }
 
-  /** After all that it has made was read. */
+  /** Only after all of its outputs were read. */
   free(): void {
     const symbol = "mlx_serve_sequence_free";
     if (this.#sequence) check(symbol, mlxc[symbol](this.#sequence));
@@ -46,7 +46,7 @@ export class Sequenced {
 
   #keep(inputs: readonly MlxArray[]): void {
     using _ = new Scope();
-    // Arrays of its own, where the inputs of every call are copied to.
+    // Private arrays that each run copies its inputs to.
     const places = inputs.map((input) => add(input, 0));
     evaluate(...places);
     const outputs = this.#build(places);
@@ -61,7 +61,7 @@ export class Sequenced {
 
 const answer = new Uint8Array(1);
 
-/** Asked before: of several engines in a process an error is told to the last (ffi/error.ts). */
+/** Checked first instead of catching an error: errors go to the last of several engines (ffi/error.ts). */
 function areOwn(outputs: Pointer): boolean {
   const symbol = "mlx_serve_are_own";
   check(symbol, mlxc[symbol](answer, outputs));

@@ -1,6 +1,6 @@
-// What a step would take, found without computing it: the step is built as always, and every call that makes an
-// array is seen at the FFI and becomes a node of a graph, with its size and what it is made of. Meanwhile nothing is
-// evaluated, no kernel is made or compiled, and no memory is taken but that of a step's integers.
+// Records the graph of a step without computing it, to estimate its memory. The step is built as usual while the FFI is
+// intercepted: every call that creates an array adds a node with its size and inputs. Nothing is evaluated, no kernel
+// is compiled, and memory is allocated only for a step's integers.
 import { mlxc } from "../../ffi/lib.ts";
 import { addressOf, handleList, type Pointer, readInts } from "../../ffi/memory.ts";
 import { Slot } from "../../ffi/slot.ts";
@@ -13,14 +13,14 @@ export type SketchNode = {
   dtype: number;
   bytes: number;
   parents: readonly SketchNode[];
-  /** It is there before the step: a weight, a pool, a value of the host. */
+  /** Exists before the step: a weight, a pool, a host value. */
   isResident: boolean;
 };
 
-/** The arrays of a step in the order in which they were made, but those that nothing needs. */
+/** The arrays of a step that its outputs depend on, in order of creation. */
 export type Sketch = {
   nodes: readonly SketchNode[];
-  /** Those that were still held when the step was launched. */
+  /** Arrays still referenced when the step was launched. */
   held: ReadonlySet<SketchNode>;
 };
 
@@ -31,8 +31,8 @@ type Output = { shape: Int32Array; dtype: number };
 const lists = new Set(["mlx_split", "mlx_split_sections", "mlx_quantize", "mlx_serve_best"]);
 
 /**
- * What each of these launches would compute; each evaluates once. `prepare` makes what is there before them, weights
- * and pools. The first launch is made once more before and not seen: it makes what is kept for later steps.
+ * Sketches each launch, which must evaluate once. `prepare` creates weights and pools. The first launch runs once more
+ * before, unrecorded, because it creates arrays that are kept for later steps.
  */
 export function sketchesOf(
   prepare: () => { launches: readonly (() => void)[]; free(): void },
@@ -59,7 +59,7 @@ const noValues = new Uint8Array(new ArrayBuffer(2 ** 20));
 
 class Recorder {
   readonly #calls: Readonly<Record<string, Call>>;
-  /** By the address of an array; of a vector, those of its arrays. */
+  /** Nodes by the handle of their array; below, by the handle of a vector, the nodes of its arrays. */
   readonly #arrays = new Map<number, SketchNode>();
   readonly #vectors = new Map<number, readonly SketchNode[]>();
   readonly #configurations = new Map<number, Output[]>();
@@ -85,7 +85,7 @@ class Recorder {
     Object.assign(mlxc, this.#calls);
   }
 
-  /** From now on it is the step. */
+  /** Begins a step: arrays that exist by now are resident. */
   begin(): void {
     this.#isBegun = true;
     this.#nodes = [];
@@ -102,13 +102,13 @@ class Recorder {
     };
   }
 
-  /** What is not to happen, and what comes in its place. */
+  /** The replacement for a call that must not run in a sketch. */
   #inPlaceOf(symbol: string): Call | undefined {
     if (symbol === "mlx_eval" || symbol === "mlx_async_eval") {
       return (vector) => this.#evaluate(this.#vectors.get(vector as number) ?? []);
     }
     if (symbol === "mlx_array_eval" || symbol === "mlx_serve_compile_kernel") return () => 0;
-    // Small arrays are read as zeros: numbers that a kernel is made with, tokens that were drawn.
+    // Small arrays read as zeros: for example parameters of kernels, or sampled tokens.
     if (symbol === "mlx_array_data_uint8") {
       return (handle) => {
         const bytes = this.#calls.mlx_array_nbytes!(handle) as number;
@@ -151,7 +151,7 @@ class Recorder {
     }
   }
 
-  /** Zeros stand for what it would make. */
+  /** The outputs of a kernel become lazy zeros. */
   #launchKernel(symbol: string, slot: Uint32Array, vector: number, outputs: Output[]): number {
     const made = outputs.map(({ shape, dtype }) => {
       const { mlx_zeros } = this.#calls;
@@ -167,7 +167,7 @@ class Recorder {
   }
 
   #evaluate(nodes: readonly SketchNode[]): number {
-    // What is evaluated later is only read.
+    // Later evaluations only read outputs.
     if (!this.#isBegun || this.#evaluated.length > 0) return 0;
     this.#evaluated = nodes;
     this.#held = new Set([...nodes, ...this.#arrays.values()]);
@@ -249,7 +249,7 @@ class Recorder {
     const dtype = mlx_array_dtype!(handle) as number;
     const bytes = mlx_array_nbytes!(handle) as number;
     const [source] = parents;
-    // To the type that it has: MLX returns the array itself.
+    // A cast to its own type: MLX returns the array itself.
     const isSame = symbol === "mlx_astype" && source?.dtype === dtype;
     if (isSame) {
       this.#arrays.set(handle, source);
@@ -262,7 +262,7 @@ class Recorder {
   }
 }
 
-/** All operations take the slot of what they make first and the stream last. */
+/** All operations take the slot of their output first and the stream last. */
 function isOperation(args: readonly unknown[]): boolean {
   const [slot] = args;
   return slot instanceof Uint32Array && slot.buffer.byteLength === 8 && args.at(-1) === stream;

@@ -1,4 +1,4 @@
-// The stream that operations are built on: one per thread, set when MLX is opened (runtime.ts).
+// The stream that operations run on: one per thread, set when MLX is opened (runtime.ts).
 // Arrays and streams belong to the thread that created them.
 import { check, ownHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
@@ -15,7 +15,7 @@ export class Stream {
     mlxc.mlx_device_free(handle);
   }
 
-  /** Makes this the stream that operations are built on. */
+  /** Makes this the stream that new operations run on. */
   use(): void {
     stream = this.#alive();
     check("mlx_set_default_stream", mlxc.mlx_set_default_stream(stream));
