@@ -1,12 +1,8 @@
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { afterEach, expect, test } from "bun:test";
 import { openServerTarget } from "../../src/bench/server-target.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({ args: ["--api-key", "sk-bench"] });
-});
-afterAll(() => server.stop());
+const server = useTestServer({ args: ["--api-key", "sk-bench"] }, settled);
 
 const open = (more: { chat?: boolean; model?: string } = {}) =>
   openServerTarget({ url: server.url, apiKey: "sk-bench", chat: false, ...more });

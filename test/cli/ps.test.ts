@@ -82,7 +82,7 @@ test("ps shows running and waiting requests, and their tokens so far", async () 
 });
 
 test("ps shows how many blocks answers share", async () => {
-  const batching = await startTestServer();
+  await using batching = await startTestServer();
   const leaving = new AbortController();
   const body = { prompt: "a".repeat(70), n: 2, max_tokens: 3500, ignore_eos: true, stream: true };
   await batching.post("/v1/completions", body, { signal: leaving.signal });
@@ -93,11 +93,10 @@ test("ps shows how many blocks answers share", async () => {
   expect((await shown()).split("\n\n")[1]).toMatch(/\ntiny +\S+ .B +\S+ .B +\d+% +2 +- +2 +0 /);
   leaving.abort();
   await batching.settled();
-  await batching.stop();
 });
 
 test("ps lists every server that runs", async () => {
-  const other = await startTestServer();
+  await using other = await startTestServer();
   const bystander = Bun.spawn(["sleep", "600"], { stdio: ["ignore", "ignore", "ignore"] });
   rememberServer({ url: other.url, key: "local", pid: bystander.pid, drainMs: 1000 }, env);
   const text = await shown();
@@ -108,7 +107,6 @@ test("ps lists every server that runs", async () => {
   expect((await shown("--url", other.url)).match(/^MODEL /gm)).toHaveLength(1);
   forgetServer(bystander.pid, env);
   bystander.kill();
-  await other.stop();
 });
 
 test("ps without a server says so", async () => {

@@ -66,7 +66,7 @@ test("stop of a server that is stopping already ends it at once", async () => {
 }, 60_000);
 
 test("stop with a model unloads it, and the server goes on", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const entry = { url: server.url, key: "local", pid: process.pid, drainMs: 1000 };
   rememberServer(entry, home.env);
   await stop(["tiny"], home.env);
@@ -75,7 +75,6 @@ test("stop with a model unloads it, and the server goes on", async () => {
   await expect(stop(["tiny"], home.env)).rejects.toThrow("The model is not loaded.");
   await expect(stop(["org/none"], home.env)).rejects.toThrow("The model does not exist");
   await expect(stop(["a", "b"], home.env)).rejects.toThrow("stop takes one model at most");
-  await server.stop();
 });
 
 test("bare stop of several servers ends none, but asks on a terminal", async () => {
@@ -120,9 +119,8 @@ test("stop signals no process that is not the server", async () => {
 });
 
 test("stop refuses a server that is not of this machine", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const empty = { MLX_SERVE_CACHE: `${home.env.MLX_SERVE_CACHE}/none` };
   await expect(stop(["--url", server.url], empty)).rejects.toThrow("stop it where it runs");
   expect((await server.get("/health")).status).toBe(200);
-  await server.stop();
 });

@@ -1,23 +1,22 @@
 // The AI SDK, by Anthropic's API and by OpenAI's, in both turns of a conversation with tools.
-import { afterAll, afterEach, beforeAll, setDefaultTimeout, test } from "bun:test";
+import { setDefaultTimeout, test } from "bun:test";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, type LanguageModel, type ModelMessage, streamText, type ToolSet } from "ai";
 import * as z from "zod";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { expectRoundTrip, maxTokens, question, resultOf, system } from "./round-trip.ts";
-import { startThinkingModel, type ThinkingModel } from "./thinking-model.ts";
+import { withThinkingModel } from "./thinking-model.ts";
 
 setDefaultTimeout(30_000);
 
-let model: ThinkingModel;
-beforeAll(async () => {
-  // The SDK sends no temperature to models that think.
-  model = await startThinkingModel({ always: true, args: ["--temperature", "0"] });
-});
-afterAll(() => model.stop());
-afterEach(() => model.server.settled());
+// The SDK sends no temperature to models that think.
+const model = useTestServer(
+  withThinkingModel({ always: true, args: ["--temperature", "0"] }),
+  settled,
+);
 
-const url = () => `${model.server.url}/v1`;
+const url = () => `${model.url}/v1`;
 const tools: ToolSet = {
   now: { inputSchema: z.object({}) },
   get_weather: { inputSchema: z.object({ city: z.string(), days: z.int() }) },

@@ -1,14 +1,5 @@
 // Anthropic's packages for node and Python.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import type {
@@ -17,53 +8,24 @@ import type {
 } from "@anthropic-ai/sdk/resources/messages";
 import * as z from "zod";
 import { checkOrder, messageOf, type StreamEvent } from "../support/anthropic-events.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import {
   type CallFailure,
   type ClientProcess,
   failureOf,
   startAnthropic,
 } from "./client-process.ts";
-import {
-  apiKey,
-  type ClientServer,
-  type Seen,
-  singleKey,
-  startClientServer,
-} from "./client-server.ts";
-import {
-  now,
-  rome,
-  said,
-  startThinkingModel,
-  type ThinkingModel,
-  thought,
-  weather,
-} from "./thinking-model.ts";
-
-setDefaultTimeout(30_000);
+import { apiKey, useClientServer } from "./client-server.ts";
+import { type Asked, testClient } from "./client-suite.ts";
+import { now, rome, said, thought, weather, withThinkingModel } from "./thinking-model.ts";
 
 const tools = [now, weather].map(({ parameters, ...each }) => ({
   ...each,
   input_schema: parameters,
 }));
 
-let server: ClientServer;
-let reciting: ThinkingModel;
-beforeAll(async () => {
-  server = await startClientServer();
-  reciting = await startThinkingModel();
-});
-afterAll(async () => {
-  await server.stop();
-  await reciting.stop();
-});
-beforeEach(() => {
-  server.seen.length = 0;
-});
-afterEach(async () => {
-  await server.settled();
-  await reciting.server.settled();
-});
+const server = useClientServer();
+const reciting = useTestServer(withThinkingModel(), settled);
 
 /** Small, so that a random model finishes it soon. */
 const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
@@ -158,7 +120,7 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
   });
 
   test("thinks, calls two tools at once and goes on with their results", async () => {
-    const options = { url: reciting.server.url };
+    const options = { url: reciting.url };
     const body = { tools, thinking, max_tokens: 2000 };
     const message = await ask(body, options);
     const blocks = [
@@ -228,70 +190,38 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
     expect(statuses()).toEqual([told.status!]);
   });
 
-  test("over its limit is told so, and comes back by itself", async () => {
-    const other = await server.occupy(singleKey);
-    expect(await failureOf(ask({}, { key: singleKey, retries: 0 }))).toMatchObject({
-      class: "RateLimitError",
-      status: 429,
-      type: "rate_limit_error",
-      retryAfter: "1",
-    });
-    const answer = ask({}, { key: singleKey });
-    await server.until(() => statuses().filter((status) => status === 429).length === 2);
-    other.end();
-    const message = await answer;
-    const [, refusedAt, , answered] = server.seen as [Seen, Seen, Seen, Seen];
+  const bodyOf = ({ maxTokens = 40, stop }: Asked) => ({
+    max_tokens: maxTokens,
+    ...(stop && { stop_sequences: [stop] }),
+  });
+  testClient(server, {
+    async whole({ key, retries, signal, ...asked } = {}) {
+      const options = { ...(key && { key }), ...(retries === 0 && { retries }) };
+      const message = await ask(bodyOf(asked), { ...options, ...(signal && { signal }) });
+      return { text: textOf(message), finish: message.stop_reason };
+    },
+    async streamed({ signal, ...asked } = {}) {
+      const events = await askStream(bodyOf(asked), signal && { signal });
+      const end = events.find((event) => event.type === "message_delta");
+      return { text: textOf(messageOf(events)), finish: end?.delta.stop_reason };
+    },
+    leave: async () => expect(await askStream({ max_tokens: 4000 }, { take: 3 })).toHaveLength(3),
+    errorOf: failureOf,
+    errors: {
+      limited: { class: "RateLimitError", status: 429, type: "rate_limit_error", retryAfter: "1" },
+      draining: {
+        class: expect.stringMatching(/^(Overloaded|InternalServer)Error$/),
+        status: 529,
+        type: "overloaded_error",
+      },
+      broken: { type: "api_error", message: "The answer failed." },
+      left: { class: expect.stringMatching(/^(APIUserAbort|Cancelled)Error$/) },
+    },
+    stopped: "stop_sequence",
+    draining: 529,
+    hasSeeds: false,
     // Without Retry-After it would wait at most half a second.
-    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
-    expect(textOf(await ask())).toBe(textOf(message));
-  });
-
-  test("comes back to a server that is overloaded", async () => {
-    const { admission } = server.serving;
-    admission.phase = "draining";
-    expect(await failureOf(ask({}, { retries: 0 }))).toMatchObject({
-      class: expect.stringMatching(/^(Overloaded|InternalServer)Error$/),
-      status: 529,
-      type: "overloaded_error",
-    });
-    const answer = ask();
-    await server.until(() => statuses().filter((status) => status === 529).length === 2);
-    admission.phase = "open";
-    expect(textOf(await answer)).toBe(textOf(await ask()));
-  });
-
-  test("gets an error in the middle of a stream, and does not ask again", async () => {
-    const tokens = () => server.metric("mlx_serve_inter_token_seconds_count");
-    const before = await tokens();
-    const broken = failureOf(askStream({ max_tokens: 4000 }));
-    await server.until(async () => (await tokens()) > before + 8);
-    await server.serving.engine.kill();
-    expect(await broken).toMatchObject({ type: "api_error", message: "The answer failed." });
-    expect(statuses()).toEqual([200]);
-    // The engine is back.
-    await ask();
-  });
-
-  test("that leaves in the middle of a stream ends its request", async () => {
-    const before = await server.gone();
-    expect(await askStream({ max_tokens: 4000 }, { take: 3 })).toHaveLength(3);
-    await server.settled();
-    expect(await server.gone()).toBe(before + 1);
-  });
-
-  test.each([
-    ["before the first token", askStream],
-    ["before its answer is there", ask],
-  ])("that leaves %s ends its request", async (_, call) => {
-    const other = await server.occupy();
-    const leaving = new AbortController();
-    const left = failureOf(call({}, { signal: leaving.signal }));
-    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-    leaving.abort();
-    expect((await left).class).toMatch(/^(APIUserAbort|Cancelled)Error$/);
-    await server.until(() => server.seen.length === 1);
-    other.end();
-    expect(server.seen).toMatchObject([{ status: 499 }]);
+    comesBackMs: [900, Infinity],
   });
 });
 

@@ -1,5 +1,5 @@
 // The server that clients are tested against, and a log of their requests.
-import { spyOn } from "bun:test";
+import { afterAll, afterEach, beforeAll, beforeEach, setDefaultTimeout, spyOn } from "bun:test";
 import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
 
@@ -30,7 +30,23 @@ export type ClientServer = TestServer & {
 /** Control tokens have no text of their own. */
 export const noControlTokens = { "256": -100, "257": -100, "258": -100 };
 
-export async function startClientServer(): Promise<ClientServer> {
+/** For the tests of a file: `seen` is empty before each, and nothing is under way after it. */
+export function useClientServer(): ClientServer {
+  const server = {} as ClientServer;
+  // Some tests wait a second or two for a retry, and the machine may be busy.
+  setDefaultTimeout(30_000);
+  beforeAll(async () => {
+    Object.assign(server, await startClientServer());
+  });
+  beforeEach(() => {
+    server.seen.length = 0;
+  });
+  afterEach(() => server.settled());
+  afterAll(() => server.stop());
+  return server;
+}
+
+async function startClientServer(): Promise<ClientServer> {
   const server = await startTestServer({
     args: ["--api-key", apiKey, "--max-batch-size", String(MAX_BATCH)],
     keys: { keys: [keyEntry("single", singleKey, { limits: { concurrent: 1 } })] },

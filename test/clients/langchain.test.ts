@@ -1,13 +1,4 @@
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { describe, expect, test } from "bun:test";
 import type { AIMessageChunk, UsageMetadata } from "@langchain/core/messages";
 import {
   ChatOpenAI,
@@ -16,26 +7,10 @@ import {
   OpenAI,
   OpenAIEmbeddings,
 } from "@langchain/openai";
-import {
-  apiKey,
-  type ClientServer,
-  noControlTokens,
-  singleKey,
-  startClientServer,
-} from "./client-server.ts";
+import { apiKey, noControlTokens, useClientServer } from "./client-server.ts";
+import { type Asked, errorIn, testClient } from "./client-suite.ts";
 
-// Some tests wait a second or two for a retry, and the machine may be busy.
-setDefaultTimeout(30_000);
-
-let server: ClientServer;
-beforeAll(async () => {
-  server = await startClientServer();
-});
-afterAll(() => server.stop());
-beforeEach(() => {
-  server.seen.length = 0;
-});
-afterEach(() => server.settled());
+const server = useClientServer();
 
 const question = "Say something that is new to me.";
 
@@ -122,23 +97,6 @@ describe("LangChain", () => {
     expect(new Set(generations[0]!.map(({ text }) => text)).size).toBe(3);
   });
 
-  test("gets an answer that ends before a stop string", async () => {
-    const { text } = await invoke();
-    const stop = [text.slice(12, 15)];
-    const before = text.slice(0, text.indexOf(stop[0]!));
-    const answer = await invoke({}, { stop });
-    expect(answer.text).toBe(before);
-    expect(answer.response_metadata.finish_reason).toBe("stop");
-    expect(joined(await stream({}, { stop }))).toBe(before);
-  });
-
-  test("gets the same answer for the same seed alone", async () => {
-    const [first, same] = [await invoke(), await invoke()];
-    const other = await invoke({}, { seed: 8 });
-    expect(same.text).toBe(first.text);
-    expect(other.text).not.toBe(first.text);
-  });
-
   test("goes on with a conversation, whose beginning is not computed again", async () => {
     const first = await invoke();
     const second = await chat().invoke([["user", question], first, ["user", "And what else?"]]);
@@ -210,95 +168,53 @@ describe("LangChain", () => {
       ],
     ];
   test.each(refused)("gets %s refused at once, and does not try again", async (_, call, told) => {
-    expect(await errorOf(call())).toMatchObject(told);
+    expect(await errorIn(call())).toMatchObject(told);
     expect(statuses()).toEqual([told.status]);
   });
 
   test("knows a prompt that is too long for what it is", async () => {
-    const error = await errorOf(chat().invoke("x".repeat(5000)));
+    const error = await errorIn(chat().invoke("x".repeat(5000)));
     expect(error).toMatchObject({ name: "ContextOverflowError" });
     expect(statuses()).toEqual([400]);
   });
 
-  test("that is over its limit is told so, and when to come back", async () => {
-    const other = await server.occupy(singleKey);
-    const error = await errorOf(invoke({ key: singleKey, maxRetries: 0 }));
-    other.end();
-    expect(error).toMatchObject({
-      status: 429,
-      type: "requests",
-      code: "rate_limit_exceeded",
-      lc_error_code: "MODEL_RATE_LIMIT",
-      retryAfterMs: 1000,
-    });
+  const asked = ({ key, maxTokens, retries, seed, stop, signal }: Asked = {}) =>
+    [
+      {
+        ...(key && { key }),
+        ...(maxTokens && { maxTokens }),
+        ...(retries === 0 && { maxRetries: 0 }),
+      },
+      {
+        ...(seed !== undefined && { seed }),
+        ...(stop && { stop: [stop] }),
+        ...(signal && { signal }),
+      },
+    ] as const;
+  const answerOf = ({ text, response_metadata: { finish_reason: finish } }: AIMessageChunk) => ({
+    text,
+    finish,
   });
-
-  test("that is over its limit comes back by itself", async () => {
-    const other = await server.occupy(singleKey);
-    const answer = invoke({ key: singleKey });
-    await server.until(() => statuses().includes(429));
-    other.end();
-    const { text } = await answer;
-    // The other request ends in between.
-    expect(statuses()).toEqual([429, 200, 200]);
-    expect((await invoke()).text).toBe(text);
-  });
-
-  test("that finds the server shutting down comes back by itself", async () => {
-    const { admission } = server.serving;
-    admission.phase = "draining";
-    const answer = invoke();
-    await server.until(() => statuses().includes(503));
-    admission.phase = "open";
-    const { text } = await answer;
-    expect(statuses()).toEqual([503, 200]);
-    expect((await invoke()).text).toBe(text);
-  });
-
-  test("gets an error in the middle of a stream, and does not ask again", async () => {
-    const read = async () => {
-      let chunks = 0;
-      for await (const _ of await chat({ maxTokens: 4000 }).stream(question)) {
-        if (++chunks === 3) await server.serving.engine.kill();
-      }
-    };
-    expect(await errorOf(read())).toMatchObject({
-      message: "The answer failed.",
-      type: "server_error",
-    });
-    expect(statuses()).toEqual([200]);
-    // The engine is back.
-    await invoke();
-  });
-
-  test("that gives up in the middle of a stream ends its request", async () => {
-    const before = await server.gone();
-    for await (const _ of await chat({ maxTokens: 4000 }).stream(question)) break;
-    await server.settled();
-    expect(await server.gone()).toBe(before + 1);
-  });
-
-  test.each([
-    ["before the first token", stream],
-    ["before its answer is there", invoke],
-  ])("that gives up %s ends its request", async (_, call) => {
-    const other = await server.occupy();
-    const leaving = new AbortController();
-    const left = errorOf(call({}, { signal: leaving.signal }));
-    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-    leaving.abort();
-    expect(await left).toMatchObject({ name: "AbortError" });
-    await server.until(() => server.seen.length === 1);
-    other.end();
-    expect(server.seen).toMatchObject([{ status: 499 }]);
+  testClient(server, {
+    whole: async (given) => answerOf(await invoke(...asked(given))),
+    streamed: async (given) =>
+      answerOf((await stream(...asked(given))).reduce((a, b) => a.concat(b))),
+    async leave() {
+      for await (const _ of await chat({ maxTokens: 4000 }).stream(question)) break;
+    },
+    errors: {
+      limited: {
+        status: 429,
+        type: "requests",
+        code: "rate_limit_exceeded",
+        lc_error_code: "MODEL_RATE_LIMIT",
+        retryAfterMs: 1000,
+      },
+      draining: { status: 503 },
+      broken: { message: "The answer failed.", type: "server_error" },
+      left: { name: "AbortError" },
+    },
+    stopped: "stop",
+    comesBackMs: [0, Infinity],
   });
 });
-
-async function errorOf(call: Promise<unknown>): Promise<Error> {
-  const error = await call.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  );
-  if (!(error instanceof Error)) throw new Error("it did not fail");
-  return error;
-}

@@ -1,34 +1,19 @@
 // Ollama's package: text, streams, tools, thoughts, structured output, embeddings, errors and aborts.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { beforeAll, describe, expect, test } from "bun:test";
 import { type ChatResponse, type Message, Ollama, type Tool } from "ollama";
-import { apiKey, type ClientServer, singleKey, startClientServer } from "./client-server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
+import { apiKey, useClientServer } from "./client-server.ts";
+import { type Asked, errorIn, testClient } from "./client-suite.ts";
 import { expectRoundTrip, functions, maxTokens, question, resultOf, system } from "./round-trip.ts";
-import { rome, said, startThinkingModel, type ThinkingModel, thought } from "./thinking-model.ts";
+import { rome, said, thought, withThinkingModel } from "./thinking-model.ts";
 
-setDefaultTimeout(30_000);
-
-let server: ClientServer;
+const server = useClientServer();
 let client: Ollama;
 const clientOf = (host: string, key: string) =>
   new Ollama({ host, headers: { Authorization: `Bearer ${key}` } });
-beforeAll(async () => {
-  server = await startClientServer();
+beforeAll(() => {
   client = clientOf(server.url, apiKey);
 });
-beforeEach(() => {
-  server.seen.length = 0;
-});
-afterEach(() => server.settled());
-afterAll(() => server.stop());
 
 const messages: Message[] = [{ role: "user", content: "Say something that is new to me." }];
 const options = { temperature: 0, num_predict: 24 };
@@ -106,23 +91,6 @@ describe("Ollama's package", () => {
       const counted = await client.chat({ ...standard, messages: asked });
       expect([counted.prompt_eval_count, counted.eval_count]).toEqual([count, 24]);
     }
-  });
-
-  test("gets an answer that ends before a stop string", async () => {
-    const { content } = (await client.chat(standard)).message;
-    const stop = content.slice(6, 9);
-    const stopped = await client.chat({ ...standard, options: { ...options, stop: [stop] } });
-    expect(stopped.message.content).toBe(content.slice(0, content.indexOf(stop)));
-    expect(stopped.done_reason).toBe("stop");
-  });
-
-  test("gets the same answer for the same seed", async () => {
-    const seeded = async (seed: number) =>
-      (await client.chat({ ...standard, options: { num_predict: 24, temperature: 1, seed } }))
-        .message.content;
-    const first = await seeded(7);
-    expect(await seeded(7)).toBe(first);
-    expect(await seeded(8)).not.toBe(first);
   });
 
   test("gets JSON, of any kind or by a schema", async () => {
@@ -206,83 +174,57 @@ describe("Ollama's package", () => {
     ],
   ];
   test.each(refused)("is refused %s, and says why", async (_, ask, status_code, says) => {
-    const error = await ask().then(
-      () => undefined,
-      (reason: unknown) => reason,
-    );
-    expect(error).toMatchObject({
+    expect(await errorIn(ask())).toMatchObject({
       name: "ResponseError",
       status_code,
       error: expect.stringMatching(says),
     });
   });
 
-  test("is refused over the key's limit, and does not try again by itself", async () => {
-    const other = await server.occupy(singleKey);
-    const limited = clientOf(server.url, singleKey);
-    await expect(limited.chat(standard)).rejects.toMatchObject({ status_code: 429 });
-    expect(server.seen.map(({ status }) => status)).toEqual([429]);
-    other.end();
-    await server.until(async () => server.seen.length === 2);
-    await limited.chat(standard);
+  const bodyOf = ({ seed, maxTokens = 24, stop }: Asked = {}) => ({
+    ...standard,
+    options: {
+      num_predict: maxTokens,
+      ...(seed === undefined ? { temperature: 0 } : { temperature: 1, seed }),
+      ...(stop && { stop: [stop] }),
+    },
   });
-
-  test("is refused while the server shuts down", async () => {
-    const { admission } = server.serving;
-    admission.phase = "draining";
-    await expect(client.chat(standard)).rejects.toMatchObject({ status_code: 503 });
-    admission.phase = "open";
-    await client.chat(standard);
-  });
-
-  test("is told of an error in the middle of a stream", async () => {
-    const endless = { ...standard, options: { temperature: 0, num_predict: 3000 } };
-    let lines = 0;
-    const read = async () => {
-      for await (const _ of await client.chat({ ...endless, stream: true })) {
-        if (++lines === 3) await server.serving.engine.kill();
-      }
-    };
-    await expect(read()).rejects.toThrow("The answer failed.");
-    // The engine is back.
-    await client.chat(standard);
-  });
-
-  test.each([
-    ["before the first token", true],
-    ["before its answer is there", false],
-  ])("that leaves %s ends its request", async (_, stream) => {
-    const other = await server.occupy();
-    const leaving = new AbortController();
-    // Its own abort() only ends streams that have begun.
-    const abortable = new Ollama({
+  /** Its own abort() only ends streams that have begun. */
+  const clientFor = ({ key = apiKey, signal }: Asked = {}) =>
+    new Ollama({
       host: server.url,
-      headers: { Authorization: `Bearer ${apiKey}` },
-      fetch: ((url, init) => fetch(url, { ...init, signal: leaving.signal })) as typeof fetch,
+      headers: { Authorization: `Bearer ${key}` },
+      fetch: ((url, init) => fetch(url, { ...init, ...(signal && { signal }) })) as typeof fetch,
     });
-    const left = abortable.chat({ ...standard, stream: stream as true });
-    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-    leaving.abort();
-    await expect(left).rejects.toThrow(/abort/i);
-    await server.until(() => server.seen.length === 1);
-    other.end();
-    expect(server.seen).toMatchObject([{ status: 499 }]);
+  const answerOf = ({ message, done_reason: finish }: ChatResponse) => ({
+    text: message.content,
+    finish,
   });
-
-  test("stops the server when it aborts", async () => {
-    const before = await server.gone();
-    const endless = { ...standard, options: { temperature: 0, num_predict: 3000 } };
-    // A client of its own: abort ends all of its streams.
-    const leaving = clientOf(server.url, apiKey);
-    const lines = await leaving.chat({ ...endless, stream: true });
-    let count = 0;
-    const read = (async () => {
-      for await (const _ of lines) if (++count === 3) leaving.abort();
-    })();
-    await expect(read).rejects.toThrow(/abort/i);
-    await server.settled();
-    await server.until(async () => (await server.gone()) === before + 1);
-    expect(count).toBeLessThan(3000);
+  testClient(server, {
+    whole: async (asked) => answerOf(await clientFor(asked).chat(bodyOf(asked))),
+    async streamed(asked) {
+      const lines = await clientFor(asked).chat({ ...bodyOf(asked), stream: true });
+      return answerOf(joined(await Array.fromAsync(lines)));
+    },
+    async leave() {
+      // A client of its own: abort ends all of its streams.
+      const leaving = clientOf(server.url, apiKey);
+      const lines = await leaving.chat({ ...bodyOf({ maxTokens: 3000 }), stream: true });
+      let count = 0;
+      const read = (async () => {
+        for await (const _ of lines) if (++count === 3) leaving.abort();
+      })();
+      await expect(read).rejects.toThrow(/abort/i);
+      expect(count).toBeLessThan(3000);
+    },
+    errors: {
+      limited: { status_code: 429 },
+      draining: { status_code: 503 },
+      broken: { message: "The answer failed." },
+      left: { message: expect.stringMatching(/abort/i) },
+    },
+    stopped: "stop",
+    comesBackMs: false,
   });
 });
 
@@ -290,16 +232,13 @@ describe("a model that thinks and calls", () => {
   const tools: Tool[] = functions.map((each) => ({ type: "function", function: each }));
   const limits = { temperature: 0, num_predict: 200 };
   const asked = { model: "tiny", messages, tools, think: true, options: limits };
-  let model: ThinkingModel;
+  const model = useTestServer(withThinkingModel(), settled);
   let reciting: Ollama;
   let prompts: string[];
-  beforeAll(async () => {
-    model = await startThinkingModel();
-    reciting = new Ollama({ host: model.server.url });
+  beforeAll(() => {
+    reciting = new Ollama({ host: model.url });
     prompts = model.prompts;
   });
-  afterEach(() => model.server.settled());
-  afterAll(() => model.stop());
 
   const message = {
     role: "assistant",

@@ -1,29 +1,16 @@
 // OpenAI's package against /v1/files and /v1/batches.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { NotFoundError, OpenAI, toFile } from "openai";
 import type { Batch, FileObject } from "openai/resources";
 import { chatLines, jsonLines, parseLines, type RequestLine, saidIn } from "../support/batches.ts";
 import { type ClientProcess, failureOf, type Question, startOpenAi } from "./client-process.ts";
-import { apiKey, type ClientServer, startClientServer } from "./client-server.ts";
+import { apiKey, useClientServer } from "./client-server.ts";
 
-setDefaultTimeout(30_000);
-
-let server: ClientServer;
+const server = useClientServer();
 let client: OpenAI;
-beforeAll(async () => {
-  server = await startClientServer();
+beforeAll(() => {
   client = new OpenAI({ baseURL: server.baseUrl, apiKey, maxRetries: 0 });
 });
-afterEach(() => server.settled());
-afterAll(() => server.stop());
 
 const upload = async (lines: readonly RequestLine[] | string) =>
   await client.files.create({

@@ -1,13 +1,4 @@
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -26,27 +17,14 @@ import {
   type Question,
   startOpenAi,
 } from "./client-process.ts";
-import {
-  apiKey,
-  type ClientServer,
-  noControlTokens,
-  type Seen,
-  singleKey,
-  startClientServer,
-} from "./client-server.ts";
+import { apiKey, noControlTokens, useClientServer } from "./client-server.ts";
+import { testClient } from "./client-suite.ts";
 
 type Options = { key?: string; retries?: number; take?: number; signal?: AbortSignal };
 type ChatBody = Omit<Partial<ChatCompletionCreateParamsNonStreaming>, "stream">;
 type CompletionBody = Omit<CompletionCreateParamsNonStreaming, "model" | "stream">;
 
-// Some tests wait a second or two for a retry, and the machine may be busy.
-setDefaultTimeout(30_000);
-
-let server: ClientServer;
-beforeAll(async () => {
-  server = await startClientServer();
-});
-afterAll(() => server.stop());
+const server = useClientServer();
 
 const messages = [{ role: "user", content: "Say something that is new to me." }] as const;
 const standard = {
@@ -69,10 +47,6 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     client = startOpenAi(language);
   }, 300_000);
   afterAll(() => client.stop());
-  beforeEach(() => {
-    server.seen.length = 0;
-  });
-  afterEach(() => server.settled());
 
   const ask = (question: Question, { key = apiKey, signal, ...options }: Options = {}) =>
     client.ask({ url: server.baseUrl, key, ...options, ...question }, signal);
@@ -165,23 +139,6 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     expect([0, 1, 2].map((index) => streamedText(chunks, index))).toEqual(texts);
   });
 
-  test("gets an answer that ends before a stop string", async () => {
-    const whole = textOf(await chat());
-    const stop = whole.slice(12, 15);
-    const before = whole.slice(0, whole.indexOf(stop));
-    const { choices } = await chat({ stop: [stop] });
-    expect(choices[0]).toMatchObject({ finish_reason: "stop", message: { content: before } });
-    const chunks = await chatStream({ stop });
-    expect(streamedText(chunks)).toBe(before);
-    expect(chunks.at(-1)!.choices[0]!.finish_reason).toBe("stop");
-  });
-
-  test("gets the same answer for the same seed alone", async () => {
-    const [first, same, other] = [await chat(), await chat(), await chat({ seed: 8 })];
-    expect(textOf(same)).toBe(textOf(first));
-    expect(textOf(other)).not.toBe(textOf(first));
-  });
-
   test("goes on with a conversation, whose beginning is not computed again", async () => {
     // Different for each package, as they share the key and with it the cache.
     const opening = { role: "user", content: `${language} asks: ${messages[0].content}` } as const;
@@ -198,19 +155,6 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     expect(first.usage!.prompt_tokens_details).toEqual({ cached_tokens: 0 });
     expect(second.usage!.prompt_tokens_details!.cached_tokens).toBeGreaterThanOrEqual(32 * blocks);
     expect(textOf(second)).not.toBe(textOf(first));
-  });
-
-  test("gets the same answers 16 at once as one after the other", async () => {
-    const seeds = Array.from({ length: 16 }, (_, seed) => seed);
-    const answer = async (seed: number) =>
-      seed % 2 === 0
-        ? textOf(await chat({ seed, max_tokens: 12 }))
-        : streamedText(await chatStream({ seed, max_tokens: 12 }));
-    const together = await Promise.all(seeds.map(answer));
-    const alone: string[] = [];
-    for (const seed of seeds) alone.push(await answer(seed));
-    expect(together).toEqual(alone);
-    expect(new Set(together).size).toBe(16);
   });
 
   test("completes texts, with an echo and log-probabilities", async () => {
@@ -369,12 +313,33 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     expect(statuses()).toEqual([told.status!]);
   });
 
-  describe("over its limit", () => {
-    test("is told so, and when to come back", async () => {
-      const other = await server.occupy(singleKey);
-      const failure = await failureOf(chat({}, { key: singleKey, retries: 0 }));
-      other.end();
-      expect(failure).toEqual({
+  test("asks again when the engine that died is back", async () => {
+    const other = await server.occupy();
+    const answer = chat();
+    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
+    await server.serving.engine.kill();
+    const text = textOf(await answer);
+    // The other stream had started.
+    expect(statuses().toSorted()).toEqual([200, 200, 500]);
+    expect(textOf(await chat())).toBe(text);
+    other.end();
+  });
+
+  testClient(server, {
+    async whole({ key, retries, signal, maxTokens = 40, ...body } = {}) {
+      const options = { ...(key && { key }), ...(retries === 0 && { retries }) };
+      const whole = { ...body, max_tokens: maxTokens };
+      const answer = await chat(whole, { ...options, ...(signal && { signal }) });
+      return { text: textOf(answer), finish: answer.choices[0]!.finish_reason };
+    },
+    async streamed({ signal, maxTokens = 40, ...body } = {}) {
+      const chunks = await chatStream({ ...body, max_tokens: maxTokens }, signal && { signal });
+      return { text: streamedText(chunks), finish: chunks.at(-1)!.choices[0]!.finish_reason };
+    },
+    leave: async () => expect(await chatStream({ max_tokens: 4000 }, { take: 3 })).toHaveLength(3),
+    errorOf: failureOf,
+    errors: {
+      limited: {
         class: "RateLimitError",
         status: 429,
         type: "requests",
@@ -383,57 +348,9 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
         message: expect.stringContaining("requests at once"),
         retryAfter: "1",
         requestId: expect.stringMatching(/^req-/),
-      });
-    });
-
-    test("comes back by itself, not before it was told to", async () => {
-      const other = await server.occupy(singleKey);
-      const answer = chat({}, { key: singleKey });
-      await server.until(() => statuses().includes(429));
-      other.end();
-      const text = textOf(await answer);
-      // The other request ends in between.
-      expect(statuses()).toEqual([429, 200, 200]);
-      const [refused, , answered] = server.seen as [Seen, Seen, Seen];
-      // Without Retry-After it would wait at most half a second.
-      expect(answered.startMs - refused.startMs).toBeGreaterThan(900);
-      expect(textOf(await chat())).toBe(text);
-    });
-  });
-
-  test("that finds the server shutting down comes back, not before it was told to", async () => {
-    const { admission } = server.serving;
-    admission.phase = "draining";
-    const answer = chat();
-    await server.until(() => statuses().includes(503));
-    admission.phase = "open";
-    const text = textOf(await answer);
-    expect(statuses()).toEqual([503, 200]);
-    const [refused, answered] = server.seen as [Seen, Seen];
-    expect(answered.startMs - refused.startMs).toBeGreaterThan(900);
-    expect(textOf(await chat())).toBe(text);
-  });
-
-  describe("whose engine dies", () => {
-    test("asks again when the engine is back", async () => {
-      const other = await server.occupy();
-      const answer = chat();
-      await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-      await server.serving.engine.kill();
-      const text = textOf(await answer);
-      // The other stream had started.
-      expect(statuses().toSorted()).toEqual([200, 200, 500]);
-      expect(textOf(await chat())).toBe(text);
-      other.end();
-    });
-
-    test("gets an error in the middle of a stream, and does not ask again", async () => {
-      const tokens = () => server.metric("mlx_serve_inter_token_seconds_count");
-      const before = await tokens();
-      const broken = failureOf(chatStream({ max_tokens: 4000 }));
-      await server.until(async () => (await tokens()) > before + 8);
-      await server.serving.engine.kill();
-      expect(await broken).toMatchObject({
+      },
+      draining: { class: "InternalServerError", status: 503, retryAfter: "1" },
+      broken: {
         class: "APIError",
         status: null,
         type: "server_error",
@@ -441,36 +358,12 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
         code: null,
         message: "The answer failed.",
         retryAfter: null,
-      });
-      expect(statuses()).toEqual([200]);
-      // The engine is back.
-      await chat();
-    });
-  });
-
-  describe("that gives up", () => {
-    test("in the middle of a stream ends its request", async () => {
-      const before = await server.gone();
-      const chunks = await chatStream({ max_tokens: 4000 }, { take: 3 });
-      expect(chunks).toHaveLength(3);
-      await server.settled();
-      expect(await server.gone()).toBe(before + 1);
-    });
-
-    test.each([
-      ["before the first token", chatStream],
-      ["before its answer is there", chat],
-    ])("%s ends its request", async (_, call) => {
-      const other = await server.occupy();
-      const leaving = new AbortController();
-      const left = failureOf(call({}, { signal: leaving.signal }));
-      await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-      leaving.abort();
-      expect((await left).class).toMatch(/^(APIUserAbort|Cancelled)Error$/);
-      await server.until(() => server.seen.length === 1);
-      other.end();
-      expect(server.seen).toMatchObject([{ status: 499 }]);
-    });
+      },
+      left: { class: expect.stringMatching(/^(APIUserAbort|Cancelled)Error$/) },
+    },
+    stopped: "stop",
+    // Without Retry-After it would wait at most half a second.
+    comesBackMs: [900, Infinity],
   });
 });
 

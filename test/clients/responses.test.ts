@@ -1,14 +1,5 @@
 // OpenAI's package with the Responses API.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import OpenAI from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
 import type {
@@ -19,17 +10,11 @@ import type {
   ResponseStreamEvent,
 } from "openai/resources/responses/responses";
 import * as z from "zod";
-import { startDialect } from "../support/dialect-model.ts";
+import { withDialect } from "../support/dialect-model.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { type CallFailure, type ClientProcess, failureOf, startOpenAi } from "./client-process.ts";
-import {
-  apiKey,
-  type ClientServer,
-  type Seen,
-  singleKey,
-  startClientServer,
-} from "./client-server.ts";
-
-setDefaultTimeout(30_000);
+import { apiKey, useClientServer } from "./client-server.ts";
+import { testClient } from "./client-suite.ts";
 
 const tools = [
   { type: "custom" as const, name: "patch", description: "Changes a file." },
@@ -53,23 +38,8 @@ const says = [
 const taught =
   'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}{% set enable_thinking = true %}';
 
-let server: ClientServer;
-let reciting: Awaited<ReturnType<typeof startDialect>>;
-beforeAll(async () => {
-  server = await startClientServer();
-  reciting = await startDialect({ taught, says });
-});
-afterAll(async () => {
-  await server.stop();
-  await reciting.stop();
-});
-beforeEach(() => {
-  server.seen.length = 0;
-});
-afterEach(async () => {
-  await server.settled();
-  await reciting.server.settled();
-});
+const server = useClientServer();
+const reciting = useTestServer(withDialect({ taught, says }), settled);
 
 /** Small, so that a random model finishes it soon. */
 const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).max(9) });
@@ -125,7 +95,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
 
   test("gets reasoning and calls of all kinds", async () => {
     const asked = { tools, max_output_tokens: 200 };
-    const { output } = (await ask(asked, { url: `${reciting.server.url}/v1` })) as Response;
+    const { output } = (await ask(asked, { url: `${reciting.url}/v1` })) as Response;
     expect(output.map(({ type }) => type)).toEqual([
       "reasoning",
       "message",
@@ -184,72 +154,44 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     expect(statuses()).toEqual([told.status!]);
   });
 
-  test("over its limit is told so, and comes back by itself, not before it was told to", async () => {
-    const other = await server.occupy(singleKey);
-    expect(await failureOf(ask({}, { key: singleKey, retries: 0 }))).toMatchObject({
-      class: "RateLimitError",
-      status: 429,
-      code: "rate_limit_exceeded",
-      retryAfter: "1",
-    });
-    const answer = ask({}, { key: singleKey });
-    await server.until(() => statuses().length === 2);
-    other.end();
-    const text = textOf((await answer) as Response);
-    // The other request ends in between.
-    expect(statuses()).toEqual([429, 429, 200, 200]);
-    const [, refusedAt, , answered] = server.seen as [Seen, Seen, Seen, Seen];
+  const limits = (maxTokens = 40) => ({ max_output_tokens: maxTokens });
+  testClient(server, {
+    async whole({ key, retries, signal, maxTokens } = {}) {
+      const options = { ...(key && { key }), ...(retries === 0 && { retries }) };
+      const whole = { ...options, ...(signal && { signal }) };
+      const response = (await ask(limits(maxTokens), whole)) as Response;
+      return { text: textOf(response), finish: response.status };
+    },
+    async streamed({ signal, maxTokens } = {}) {
+      const body = { ...limits(maxTokens), stream: true };
+      const events = (await ask(body, signal && { signal })) as ResponseStreamEvent[];
+      const last = events.at(-1)!;
+      if (last.type === "response.failed") throw last.response.error;
+      if (last.type !== "response.incomplete") throw new Error(`it ended with ${last.type}`);
+      return { text: textOf(last.response), finish: last.response.status };
+    },
+    async leave() {
+      expect(await ask({ ...limits(4000), stream: true }, { take: 5 })).toHaveLength(5);
+    },
+    errorOf: (call) =>
+      call.then(
+        () => failureOf(call),
+        (error) => error.failure ?? error,
+      ),
+    errors: {
+      limited: {
+        class: "RateLimitError",
+        status: 429,
+        code: "rate_limit_exceeded",
+        retryAfter: "1",
+      },
+      draining: { class: "InternalServerError", status: 503, retryAfter: "1" },
+      broken: { code: "server_error", message: "The answer failed." },
+      left: { class: expect.stringMatching(/^(APIUserAbort|Cancelled)Error$/) },
+    },
+    hasSeeds: false,
     // Without Retry-After it would wait at most half a second.
-    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
-    expect(textOf((await ask({})) as Response)).toBe(text);
-  });
-
-  test("that finds the server shutting down comes back, not before it was told to", async () => {
-    const { admission } = server.serving;
-    admission.phase = "draining";
-    const answer = ask({ stream: true });
-    await server.until(() => statuses().includes(503));
-    admission.phase = "open";
-    const events = (await answer) as ResponseStreamEvent[];
-    expect(events.at(-1)!.type).toBe("response.incomplete");
-    expect(statuses()).toEqual([503, 200]);
-    const [refusedAt, answered] = server.seen as [Seen, Seen];
-    expect(answered.startMs - refusedAt.startMs).toBeGreaterThan(900);
-  });
-
-  test("is told when the engine fails in the middle of a stream, and does not ask again", async () => {
-    const tokens = () => server.metric("mlx_serve_inter_token_seconds_count");
-    const before = await tokens();
-    const broken = ask({ max_output_tokens: 4000, stream: true });
-    await server.until(async () => (await tokens()) > before + 8);
-    await server.serving.engine.kill();
-    const events = (await broken) as ResponseStreamEvent[];
-    expect(events.at(-1)!.type).toBe("response.failed");
-    expect(statuses()).toEqual([200]);
-    // The engine is back.
-    await ask({});
-  });
-
-  test("that leaves in the middle of a stream ends its request", async () => {
-    const before = await server.gone();
-    expect(await ask({ max_output_tokens: 4000, stream: true }, { take: 5 })).toHaveLength(5);
-    await server.settled();
-    expect(await server.gone()).toBe(before + 1);
-  });
-
-  test.each([
-    ["before the first token", true],
-    ["before its answer is there", false],
-  ])("that leaves %s ends its request", async (_, stream) => {
-    const other = await server.occupy();
-    const leaving = new AbortController();
-    const left = failureOf(ask({ stream }, { signal: leaving.signal }));
-    await server.until(async () => (await server.metric("mlx_serve_requests_waiting")) === 1);
-    leaving.abort();
-    expect((await left).class).toMatch(/^(APIUserAbort|Cancelled)Error$/);
-    await server.until(() => server.seen.length === 1);
-    other.end();
-    expect(server.seen).toMatchObject([{ status: 499 }]);
+    comesBackMs: [900, Infinity],
   });
 });
 
@@ -301,7 +243,7 @@ describe("OpenAI's package", () => {
   });
 
   test("gets reasoning and calls, and goes on with their outputs", async () => {
-    const { responses } = clientOf(`${reciting.server.url}/v1`);
+    const { responses } = clientOf(`${reciting.url}/v1`);
     const asked = { ...standard, tools, max_output_tokens: 200 };
     const response = await responses.create(asked);
     const kinds = ["reasoning", "message", "custom_tool_call", "function_call"];

@@ -1,15 +1,8 @@
 // Two turns with two calls at once in each: the client gets the thought, the text and the calls, goes on with them and their
 // results, and is told as many tokens of the prompt as the prompt has.
 import { expect } from "bun:test";
-import {
-  now,
-  rome,
-  said,
-  type ThinkingModel,
-  thought,
-  tokensIn,
-  weather,
-} from "./thinking-model.ts";
+import type { TestServer } from "../support/server.ts";
+import { now, rome, said, thought, tokensIn, weather } from "./thinking-model.ts";
 
 export const system = "Be brief: Ελλάδα.";
 export const question = "What is the weather in Rome?";
@@ -35,7 +28,7 @@ export type Client<Answer> = {
 };
 
 export async function expectRoundTrip<Answer>(
-  { prompts }: ThinkingModel,
+  { prompts }: TestServer,
   { ask, turnOf, count }: Client<Answer>,
 ): Promise<void> {
   let before: Answer | undefined;

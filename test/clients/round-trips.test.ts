@@ -1,5 +1,5 @@
 // OpenAI's and Anthropic's packages, for node and Python, in both turns of a conversation with tools.
-import { afterAll, afterEach, beforeAll, describe, setDefaultTimeout, test } from "bun:test";
+import { afterAll, beforeAll, describe, setDefaultTimeout, test } from "bun:test";
 import type { Message, MessageParam } from "@anthropic-ai/sdk/resources/messages";
 import type {
   ChatCompletion,
@@ -12,6 +12,7 @@ import type {
   ResponseStreamEvent,
 } from "openai/resources/responses/responses";
 import { messageOf, type StreamEvent } from "../support/anthropic-events.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { type ClientProcess, startAnthropic, startOpenAi } from "./client-process.ts";
 import {
   expectRoundTrip,
@@ -22,18 +23,16 @@ import {
   system,
   type Turn,
 } from "./round-trip.ts";
-import { startThinkingModel, type ThinkingModel } from "./thinking-model.ts";
+import { withThinkingModel } from "./thinking-model.ts";
 
 setDefaultTimeout(30_000);
 
-let model: ThinkingModel;
-beforeAll(async () => {
-  model = await startThinkingModel({ always: true, args: ["--temperature", "0"] });
-});
-afterAll(() => model.stop());
-afterEach(() => model.server.settled());
+const model = useTestServer(
+  withThinkingModel({ always: true, args: ["--temperature", "0"] }),
+  settled,
+);
 
-const url = () => model.server.url;
+const url = () => model.url;
 const parsed = (text: string): unknown => JSON.parse(text);
 
 type Streamed = {

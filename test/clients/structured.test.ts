@@ -1,12 +1,4 @@
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
 import { generateObject, generateText, NoObjectGeneratedError, Output, streamObject } from "ai";
@@ -21,7 +13,7 @@ import type {
 } from "openai/resources";
 import * as z from "zod";
 import { defaultModelPath } from "../../ffi/native.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
@@ -39,14 +31,11 @@ const question = "Draw a card.";
 /** Enough tokens for any card: one per byte. */
 const ENOUGH = 200;
 
-let server: TestServer;
+const server = useTestServer({}, settled);
 let url: string;
-beforeAll(async () => {
-  server = await startTestServer();
+beforeAll(() => {
   url = `${server.url}/v1`;
 });
-afterAll(() => server.stop());
-afterEach(() => server.settled());
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
   let client: ClientProcess;
@@ -217,11 +206,7 @@ describe("LangChain", () => {
 });
 
 describe("the default model", () => {
-  let own: TestServer;
-  beforeAll(async () => {
-    own = await startTestServer({ model: defaultModelPath() });
-  });
-  afterAll(() => own.stop());
+  const own = useTestServer({ model: defaultModelPath() }, settled);
 
   test("answers with what it knows, as JSON", async () => {
     const client = new OpenAI({ baseURL: `${own.url}/v1`, apiKey: "none" });

@@ -1,7 +1,6 @@
 // A model that thinks, says something and calls two tools at once, whatever it is asked: what every client is to make of
 // that is known beforehand.
-import { startDialect } from "../support/dialect-model.ts";
-import type { TestServer } from "../support/server.ts";
+import { withDialect } from "../support/dialect-model.ts";
 
 const says = [
   ...["I wond", "er.", "</th", "ink>\n\n", "Let me see.\n", '<tool_call>\n{"name": "now", '],
@@ -31,32 +30,18 @@ export const weather = {
 };
 export const rome = { city: "Rome", days: 3 };
 
-export type ThinkingModel = {
-  server: TestServer;
-  /** The prompts of the finished requests, as text. */
-  prompts: string[];
-  stop(): Promise<void>;
-};
-
 type ThinkingModelOptions = {
   /** Without being asked to; not every API can ask for it. */
   always?: boolean;
   args?: readonly string[];
 };
 
-export async function startThinkingModel({
-  always = false,
-  args = [],
-}: ThinkingModelOptions = {}): Promise<ThinkingModel> {
-  const { server, stop } = await startDialect(
+/** For a server with the model. */
+export function withThinkingModel({ always = false, args = [] }: ThinkingModelOptions = {}) {
+  return withDialect(
     { taught: always ? `${taught}{% set enable_thinking = true %}` : taught, says },
     { args: ["--log-prompts", ...args] },
   );
-  const prompts: string[] = [];
-  server.serving.log.info = ((line: { prompt?: string[] }) => {
-    prompts.push(...(line.prompt ?? []));
-  }) as typeof server.serving.log.info;
-  return { server, prompts, stop };
 }
 
 /** The model has a token for every byte, and one for each control token. */

@@ -1,12 +1,10 @@
 import {
   afterAll,
-  afterEach,
   beforeAll,
   beforeEach,
   describe,
   expect,
   setDefaultTimeout,
-  spyOn,
   test,
 } from "bun:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -26,7 +24,7 @@ import type {
 } from "openai/resources";
 import * as z from "zod";
 import { defaultModelPath } from "../../ffi/native.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
@@ -61,22 +59,16 @@ const callId = expect.stringMatching(/^call_\w{24}$/);
 const told =
   /<tool_call>\n\{"name": "get_weather", "arguments": \{"city":"(Paris|Rome)","days":[1-9]\}\}\n<\/tool_call>.*<tool_response>\nSunny, 21 degrees\.\n<\/tool_response>/s;
 
-let server: TestServer;
+const server = useTestServer({ args: ["--log-prompts"] }, settled);
 let url: string;
-/** The rendered prompts. */
-const prompts: string[] = [];
-beforeAll(async () => {
-  server = await startTestServer({ args: ["--log-prompts"] });
+let prompts: string[];
+beforeAll(() => {
   url = `${server.url}/v1`;
-  spyOn(server.serving.log, "info").mockImplementation((line: { prompt?: string[] }) => {
-    prompts.push(...(line.prompt ?? []));
-  });
+  prompts = server.prompts;
 });
-afterAll(() => server.stop());
 beforeEach(() => {
   prompts.length = 0;
 });
-afterEach(() => server.settled());
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
   let client: ClientProcess;
@@ -367,11 +359,7 @@ describe("LangChain", () => {
 });
 
 describe("the default model", () => {
-  let own: TestServer;
-  beforeAll(async () => {
-    own = await startTestServer({ model: defaultModelPath() });
-  });
-  afterAll(() => own.stop());
+  const own = useTestServer({ model: defaultModelPath() }, settled);
 
   test("calls for the weather in Paris, and tells of it", async () => {
     const provider = createOpenAICompatible({ name: "smol", baseURL: `${own.url}/v1` });

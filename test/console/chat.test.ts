@@ -8,9 +8,10 @@ import type { PsResponse } from "../../src/api/owner/admin.ts";
 import type { ConsoleSession } from "../../src/api/owner/console.ts";
 import { hasBrowser, openBrowser } from "../support/browser.ts";
 import { writeChatModel } from "../support/chat-model.ts";
-import { startDialect } from "../support/dialect-model.ts";
+import { withDialect } from "../support/dialect-model.ts";
 import { keyEntry } from "../support/keys.ts";
 import { startTestServer, type TestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 import { type ConsolePage, closeConsoles, openConsole } from "./console-page.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "mlx-serve-console-"));
@@ -197,14 +198,10 @@ describe.skipIf(!hasBrowser)("what a model says", () => {
     ..."}|\n</tool_call>".split("|"),
   ];
   const taught = 'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}';
-  let model: Awaited<ReturnType<typeof startDialect>>;
-  beforeAll(async () => {
-    model = await startDialect({ taught, says });
-  });
-  afterAll(() => model.stop());
+  const model = useTestServer(withDialect({ taught, says }), settled);
 
   test("stays text, with its thought folded and its call as JSON", async () => {
-    const page = await visit(model.server.url);
+    const page = await visit(model.url);
     const tool = { name: "get_weather", parameters: { type: "object" } };
     await set(page, { "Tools, as JSON": JSON.stringify(tool), Temperature: "0" });
     await page.getByLabel("Thinking").selectOption("on");
@@ -244,11 +241,7 @@ describe.skipIf(!hasBrowser)("what a model says", () => {
 });
 
 describe.skipIf(!hasBrowser)("a server with keys", () => {
-  let keyed: TestServer;
-  beforeAll(async () => {
-    keyed = await startTestServer({ keys: { keys: [keyEntry("alice", "sk-alice")] } });
-  });
-  afterAll(() => keyed.stop());
+  const keyed = useTestServer({ keys: { keys: [keyEntry("alice", "sk-alice")] } }, settled);
 
   test("asks for one, refuses a wrong one, and keeps the right one out of URLs", async () => {
     const page = await visit(keyed.url);

@@ -54,16 +54,12 @@ async function answersOf(server: TestServer) {
 }
 
 test("it answers as a server whose model is whole", async () => {
-  const whole = await startTestServer({ args });
-  try {
-    const expected = await answersOf(whole);
-    expect(await answersOf(divided)).toEqual(expected);
-    // Now prompts hit the prefix cache.
-    expect(await answersOf(divided)).toEqual(expected);
-    expect(await divided.metric("mlx_serve_preemptions_total")).toBeGreaterThan(0);
-  } finally {
-    await whole.stop();
-  }
+  await using whole = await startTestServer({ args });
+  const expected = await answersOf(whole);
+  expect(await answersOf(divided)).toEqual(expected);
+  // Now prompts hit the prefix cache.
+  expect(await answersOf(divided)).toEqual(expected);
+  expect(await divided.metric("mlx_serve_preemptions_total")).toBeGreaterThan(0);
 }, 60_000);
 
 test("a server whose ranks have some of the layers each answers the same", async () => {

@@ -1,12 +1,9 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { expect, test } from "bun:test";
+import { startTestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 
-let server: TestServer;
-beforeAll(async () => {
-  const args = ["--alias", "claude-*=default", "--alias", "gpt-?=tiny", "--alias", "small"];
-  server = await startTestServer({ args: [...args, "--alias", "lost=org/missing"] });
-});
-afterAll(() => server.stop());
+const aliases = ["claude-*=default", "gpt-?=tiny", "small", "lost=org/missing"];
+const server = useTestServer({ args: aliases.flatMap((alias) => ["--alias", alias]) }, settled);
 
 const chat = { messages: [{ role: "user", content: "Hi" }], max_tokens: 2 };
 const statusOf = async (model: string) =>
@@ -44,7 +41,7 @@ test("aliases are not listed", async () => {
 });
 
 test("names of --served-model-name are listed, and the first is in answers", async () => {
-  const named = await startTestServer({ args: ["--served-model-name", "first,second"] });
+  await using named = await startTestServer({ args: ["--served-model-name", "first,second"] });
   const { data } = (await (await named.get("/v1/models")).json()) as { data: { id: string }[] };
   expect(data.map(({ id }) => id)).toEqual(["first", "second"]);
   for (const model of ["first", "second", "tiny", "default", undefined]) {
@@ -55,5 +52,4 @@ test("names of --served-model-name are listed, and the first is in answers", asy
     expect(await (await named.get(`/v1/models/${id}`)).json()).toMatchObject({ id });
   }
   expect(await (await named.get("/ps")).json()).toMatchObject({ models: [{ name: "first" }] });
-  await named.stop();
 });

@@ -1,11 +1,11 @@
 // Tokens are counted as the engine generates them: in the metrics, against the key's limit and in the log,
 // whether or not they are read.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import type { CompletionResponse } from "../../src/api/openai/completions.ts";
 import { keyEntry } from "../support/keys.ts";
 import { RawConnection, requestText } from "../support/raw-http.ts";
 import { makeHome, startMlxServe } from "../support/serve-process.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { useTestServer } from "../support/use-server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
 const headers = { authorization: `Bearer ${KEY}` };
@@ -15,19 +15,16 @@ const endless = { prompt: "Once", max_tokens: 3000, ignore_eos: true };
 const wide = { ...endless, stream: true, logprobs: 20 };
 
 describe("a key's tokens", () => {
-  let server: TestServer;
-  beforeAll(async () => {
-    // One token comes back every second.
-    const alice = keyEntry("alice", KEY, { limits: { tokens_per_minute: 60 } });
-    server = await startTestServer({ keys: { keys: [alice] }, args: ["--stream-buffer", "64"] });
-  });
-  afterEach(async () => {
-    await server.settled();
-    server.serving.ring.reload({ keys: [] });
-    const alice = keyEntry("alice", KEY, { limits: { tokens_per_minute: 60 } });
-    server.serving.ring.reload({ keys: [alice] });
-  });
-  afterAll(() => server.stop());
+  // One token comes back every second.
+  const keys = [keyEntry("alice", KEY, { limits: { tokens_per_minute: 60 } })];
+  const server = useTestServer(
+    { keys: { keys }, args: ["--stream-buffer", "64"] },
+    async ({ settled, serving: { ring } }) => {
+      await settled();
+      ring.reload({ keys: [] });
+      ring.reload({ keys });
+    },
+  );
 
   const generated = async () => {
     await server.settled();

@@ -1,15 +1,11 @@
 // Many clients at once, half of which disconnect: the others get the same answers as alone.
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { makeRandom } from "../support/random.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { settled, useTestServer } from "../support/use-server.ts";
 
 const CLIENTS = 64;
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({ args: ["--max-batch-size", "32"] });
-});
-afterAll(() => server.stop());
+const server = useTestServer({ args: ["--max-batch-size", "32"] }, settled);
 
 const random = makeRandom(5);
 const requests = Array.from({ length: CLIENTS }, (_, i) => ({

@@ -1,19 +1,15 @@
 // Long texts, in full: another client is answered meanwhile.
-import { afterAll, afterEach, beforeAll, expect, spyOn, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { EncoderBusyError } from "../../src/text/encoder/encoder.ts";
 import { BatchCaller, chatLine } from "../support/batches.ts";
 import { expectNoBlock } from "../support/blocking.ts";
-import { expectUnharmed } from "../support/fault-checks.ts";
 import { longTexts } from "../support/long-texts.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { useTestServer } from "../support/use-server.ts";
 
-let server: TestServer;
-beforeAll(async () => {
-  const args = ["--max-batch-size", "1", "--kv-memory", "600MiB"];
-  server = await startTestServer({ maxPositions: 2 ** 20, args });
+const server = useTestServer({
+  maxPositions: 2 ** 20,
+  args: ["--max-batch-size", "1", "--kv-memory", "600MiB"],
 });
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
 
 const texts = longTexts(1_500_000);
 const kinds = ["spaces", "a letter", "combining marks", "random bytes", "real text"];

@@ -1,21 +1,17 @@
 // Access control: every route, every way to write its path, and every kind of wrong key.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { AnthropicError } from "../../src/api/anthropic/messages.ts";
 import { OllamaError } from "../../src/api/ollama/generate.ts";
 import { routes } from "../../src/http/routes.ts";
 import { hashOf } from "../../src/keys/key-file.ts";
-import { expectRefusal, expectUnharmed } from "../support/fault-checks.ts";
+import { expectRefusal } from "../support/fault-checks.ts";
 import { keyEntry } from "../support/keys.ts";
 import { exchange, requestText } from "../support/raw-http.ts";
-import { startTestServer, type TestServer } from "../support/server.ts";
+import { startTestServer } from "../support/server.ts";
+import { useTestServer } from "../support/use-server.ts";
 
 const KEY = "sk-mlx-key-of-alice-ossifrage";
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({ keys: { keys: [keyEntry("alice", KEY)] } });
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer({ keys: { keys: [keyEntry("alice", KEY)] } });
 
 type Headers = Record<string, string>;
 
@@ -228,12 +224,11 @@ describe("the documentation", () => {
     const host = `localhost:${server.port}`;
     const proxied = await askRaw("/openapi.json", { Host: host, "X-Forwarded-Proto": "https" });
     expect(JSON.parse(proxied.body)).toMatchObject({ servers: [{ url: `https://${host}` }] });
-    const open = await startTestServer();
+    await using open = await startTestServer();
     expect(await (await fetch(`${open.url}/openapi.json`)).json()).toMatchObject({
       servers: [{ url: open.url }],
       security: [],
     });
-    await open.stop();
   });
 });
 

@@ -1,10 +1,9 @@
 // Models that recite a given text, in the format of a family: its calls and thoughts are known beforehand.
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { BYTE_CHARS } from "../../src/text/tokenizer/pre-tokenizer.ts";
 import { writeChatModel } from "./chat-model.ts";
-import { startTestServer, type TestServerOptions } from "./server.ts";
+import type { TestServerOptions } from "./server.ts";
 
 /** As a byte-level vocabulary writes it. */
 export const encoded = (text: string) =>
@@ -35,12 +34,12 @@ const templateOf = (taught: string) => `{% if tools %}{{ tools | tojson }} ${tau
 {% if enable_thinking %}<think>
 {% endif %}{% endif %}`;
 
-/** A model whose template supports tools, in its own format. */
-export async function startDialect(
-  { taught, says, control = [] }: Dialect,
-  options: TestServerOptions = {},
-) {
-  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
+/** For a server with a model whose template supports tools, in its own format. */
+export function withDialect(dialect: Dialect, options: TestServerOptions = {}): TestServerOptions {
+  return { ...options, model: (folder) => writeDialect(folder, dialect) };
+}
+
+function writeDialect(folder: string, { taught, says, control = [] }: Dialect): void {
   const ids = spare.slice(0, says.length + 1);
   writeChatModel(folder, { recites: String.fromCharCode(...ids) });
   const edit = (name: string, change: Parameters<typeof editJson>[1]) =>
@@ -63,12 +62,4 @@ export async function startDialect(
     return { ...rest, model, added_tokens };
   });
   edit("tokenizer_config.json", (json) => ({ ...json, chat_template: templateOf(taught) }));
-  const server = await startTestServer({ ...options, model: folder });
-  return {
-    server,
-    async stop() {
-      await server.stop();
-      rmSync(folder, { recursive: true });
-    },
-  };
 }

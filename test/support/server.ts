@@ -17,17 +17,20 @@ export type TestServer = RunningServer & {
   get(path: string, init?: RequestInit): Promise<Response>;
   /** The value of a metric, summed over its labels. */
   metric(name: string): Promise<number>;
+  /** The prompts of the finished requests as text, with --log-prompts. */
+  prompts: string[];
   /** Waits until nothing is under way any more; throws where something stays. */
   settled(): Promise<void>;
   stop(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 };
 
 export type TestServerOptions = ChatModelOptions & {
   /** As on the command line. */
   args?: string[];
   keys?: KeyFile;
-  /** A folder or GGUF file instead of the tiny model. */
-  model?: string;
+  /** Instead of the tiny model: a folder or GGUF file, or what writes a folder. */
+  model?: string | ((folder: string) => void);
   /** More variables of its environment. */
   env?: Record<string, string>;
   idleSeconds?: number;
@@ -40,8 +43,9 @@ const LOCAL_KEY = "sk-mlx-local-test-key";
 
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-http-"));
-  const path = options.model ?? join(folder, "tiny");
-  if (!options.model) writeChatModel(path, options);
+  const { model = (path) => writeChatModel(path, options) } = options;
+  const path = typeof model === "string" ? model : join(folder, "tiny");
+  if (typeof model !== "string") model(path);
   const preset = ["--port", "0", "--log-level", "error", "--data-dir", join(folder, "data")];
   const args = [...preset, ...(options.args ?? [])];
   const { settings } = loadSettings(args, { HOME: folder });
@@ -65,6 +69,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     ...(options.heartbeatSeconds && { heartbeatSeconds: options.heartbeatSeconds }),
   });
   await running.ready;
+  const prompts: string[] = [];
+  log.info = (({ prompt = [] }: { prompt?: string[] }) =>
+    prompts.push(...prompt)) as typeof log.info;
   const { url } = running;
   const keyed = (init: RequestInit = {}): RequestInit => {
     return { ...init, headers: { authorization: `Bearer ${LOCAL_KEY}`, ...init.headers } };
@@ -82,12 +89,17 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     const own = lines.filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `));
     return own.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
   };
+  const stop = async () => {
+    await running.drain();
+    rmSync(folder, { recursive: true, force: true });
+  };
   return {
     ...running,
     port: Number(new URL(url).port),
     get,
     post,
     metric,
+    prompts,
     async settled() {
       const deadline = performance.now() + 10_000;
       for (;;) {
@@ -97,10 +109,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
         await Bun.sleep(20);
       }
     },
-    async stop() {
-      await running.drain();
-      rmSync(folder, { recursive: true, force: true });
-    },
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 

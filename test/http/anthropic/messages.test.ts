@@ -1,21 +1,14 @@
 // Anthropic's API over HTTP: what it takes and refuses, its events and their order, and that nothing is left of
 // streams that end early.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  spyOn,
-  test,
-} from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { AnthropicError, type MessagesResponse } from "../../../src/api/anthropic/messages.ts";
 import { checkOrder, eventsIn, messageOf } from "../../support/anthropic-events.ts";
-import { startDialect } from "../../support/dialect-model.ts";
-import { expectUnharmed, SECRET } from "../../support/fault-checks.ts";
+import { withDialect } from "../../support/dialect-model.ts";
+import { SECRET } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
+import { readKilled, readUntil } from "../../support/stream-reads.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
 const path = "/v1/messages";
@@ -49,15 +42,6 @@ async function both(server: TestServer, fields: object = {}): Promise<MessagesRe
   return whole;
 }
 
-/** The texts of prompts, from the log. */
-function promptsOf(server: TestServer): string[] {
-  const prompts: string[] = [];
-  spyOn(server.serving.log, "info").mockImplementation((line: { prompt?: string[] }) => {
-    prompts.push(...(line.prompt ?? []));
-  });
-  return prompts;
-}
-
 async function refusal(response: Response) {
   const body = await response.text();
   const { error, request_id } = AnthropicError.strict().parse(JSON.parse(body));
@@ -67,23 +51,16 @@ async function refusal(response: Response) {
 }
 
 describe("a message", () => {
-  let server: TestServer;
-  let prompts: string[];
-  beforeAll(async () => {
-    server = await startTestServer({ args: ["--log-prompts"] });
-    prompts = promptsOf(server);
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
+  const server = useTestServer({ args: ["--log-prompts"] });
 
   const promptOf = async (fields: object) => {
     await ask(server, { max_tokens: 1, ...fields });
-    return prompts.at(-1)!;
+    return server.prompts.at(-1)!;
   };
   /** The prompt of the same chat for OpenAI's API. */
   const chatPromptOf = async (fields: object) => {
     await server.post("/v1/chat/completions", { max_tokens: 1, ...fields });
-    return prompts.at(-1)!;
+    return server.prompts.at(-1)!;
   };
 
   test("is text, the same whole and streamed", async () => {
@@ -413,36 +390,17 @@ describe("a message", () => {
     const asked = { ...standard, max_tokens: 12, stream: true };
     const total = (await stream(server, asked)).length;
     for (let taken = 0; taken <= total; taken++) {
-      const leaving = new AbortController();
-      const { body } = await server.post(path, asked, { signal: leaving.signal });
-      const decoder = new TextDecoder();
-      let text = "";
-      for await (const bytes of body!) {
-        text += decoder.decode(bytes, { stream: true });
-        if (eventsIn(`${text}\n\n`.slice(0, text.lastIndexOf("\n\n") + 2)).length >= taken) break;
-      }
-      leaving.abort();
-      const complete = text.slice(0, text.lastIndexOf("\n\n") + 2);
-      expect(checkOrder(eventsIn(complete))).not.toBe("failed");
+      const complete = (text: string) => eventsIn(text.slice(0, text.lastIndexOf("\n\n") + 2));
+      const isEnough = (text: string) => complete(text).length >= taken;
+      const text = await readUntil(server, path, asked, isEnough);
+      expect(checkOrder(complete(text))).not.toBe("failed");
     }
     await server.settled();
   });
 
   test("that the engine fails ends with an error event", async () => {
     const asked = { ...standard, max_tokens: 3000, stream: true };
-    const response = await server.post(path, asked);
-    const reader = response.body!.getReader();
-    let text = "";
-    const decoder = new TextDecoder();
-    for (let killed = false; ; ) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      text += decoder.decode(value, { stream: true });
-      if (killed || text.length < 1000) continue;
-      killed = true;
-      await server.serving.engine.kill();
-    }
-    const events = eventsIn(text);
+    const events = eventsIn(await readKilled(server, path, asked));
     expect(checkOrder(events)).toBe("failed");
     expect(events.at(-1)).toEqual({
       type: "error",
@@ -454,11 +412,10 @@ describe("a message", () => {
 });
 
 test("HEAD / is answered, whatever the key", async () => {
-  const server = await startTestServer({ args: ["--api-key", "sk-one"] });
+  await using server = await startTestServer({ args: ["--api-key", "sk-one"] });
   const head = (key: string) =>
     server.get("/", { method: "HEAD", headers: { authorization: `Bearer ${key}` } });
   expect([(await head("sk-one")).status, (await head("sk-two")).status]).toEqual([200, 200]);
-  await server.stop();
 });
 
 describe("a model that thinks and calls", () => {
@@ -485,16 +442,7 @@ describe("a model that thinks and calls", () => {
   ];
   const thinking = { type: "enabled", budget_tokens: 1024 };
   const asked = { tools, thinking, max_tokens: 100 };
-  let model: Awaited<ReturnType<typeof startDialect>>;
-  let server: TestServer;
-  let prompts: string[];
-  beforeAll(async () => {
-    model = await startDialect({ taught, says }, { args: ["--log-prompts"] });
-    server = model.server;
-    prompts = promptsOf(server);
-  });
-  afterEach(() => server.settled());
-  afterAll(() => model.stop());
+  const server = useTestServer(withDialect({ taught, says }, { args: ["--log-prompts"] }), settled);
 
   const withoutIds = (message: object) =>
     JSON.parse(JSON.stringify(message, (key, value) => (key === "id" ? undefined : value)));
@@ -534,7 +482,7 @@ describe("a model that thinks and calls", () => {
       { role: "user", content: results },
     ];
     await ask(server, { ...asked, messages: history });
-    const prompt = prompts.at(-1)!;
+    const prompt = server.prompts.at(-1)!;
     expect(prompt).toContain(`[${thought}]`);
     expect(prompt).toContain('Let me see.{"name": "now", "arguments": {}}{"name": "get_weather"');
     expect(prompt).toContain("<|im_start|>tool\nresult of now<|im_end|>");
@@ -554,16 +502,16 @@ describe("a model that thinks and calls", () => {
     expect(JSON.stringify(events)).not.toContain("wond");
     const history = [...messages, { role: "assistant", content: whole.content }, ...messages];
     await ask(server, { ...omitted, messages: history });
-    expect(prompts.at(-1)).toContain(`[${thought}]`);
+    expect(server.prompts.at(-1)).toContain(`[${thought}]`);
   });
 
   test("thinks only if asked to", async () => {
     for (const other of [{ type: "disabled" }, undefined]) {
       await ask(server, { ...asked, thinking: other });
-      expect(prompts.at(-1)).toEndWith("assistant\n");
+      expect(server.prompts.at(-1)).toEndWith("assistant\n");
     }
     await ask(server, { ...asked, thinking: { type: "adaptive" } });
-    expect(prompts.at(-1)).toEndWith("assistant\n<think>\n");
+    expect(server.prompts.at(-1)).toEndWith("assistant\n<think>\n");
   });
 
   test("makes one call if parallel calls are disabled", async () => {
@@ -593,9 +541,8 @@ describe("a model that thinks and calls", () => {
 
 describe("a server without room", () => {
   const limited = keyEntry("limited", "sk-limited", { limits: { concurrent: 1 } });
-  let server: TestServer;
-  beforeAll(async () => {
-    server = await startTestServer({
+  const server = useTestServer(
+    {
       args: [
         "--max-batch-size",
         "1",
@@ -608,10 +555,9 @@ describe("a server without room", () => {
       ],
       keys: { keys: [limited] },
       heartbeatSeconds: 0.05,
-    });
-  });
-  afterEach(() => server.settled());
-  afterAll(() => server.stop());
+    },
+    settled,
+  );
 
   const post = (fields: object, key = "sk-a") =>
     fetch(`${server.url}${path}`, {

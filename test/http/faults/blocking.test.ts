@@ -1,28 +1,21 @@
 // Request bodies crafted to block the event loop: other clients are served meanwhile.
-import { afterAll, afterEach, beforeAll, describe, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expectNoBlock } from "../../support/blocking.ts";
 import { writeChatModel } from "../../support/chat-model.ts";
-import { expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { expectRefusal, SECRET } from "../../support/fault-checks.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
-const model = mkdtempSync(join(tmpdir(), "faults-blocking-"));
-let server: TestServer;
-beforeAll(async () => {
-  writeChatModel(model);
-  // Real tokenizers have tokens of this length, so a long text can be few tokens.
-  const file = join(model, "tokenizer.json");
-  const tokenizer = JSON.parse(readFileSync(file, "utf8"));
-  tokenizer.model.vocab["-".repeat(80)] = 260;
-  writeFileSync(file, JSON.stringify(tokenizer));
-  server = await startTestServer({ model });
-});
-afterEach(() => expectUnharmed(server));
-afterAll(async () => {
-  await server.stop();
-  rmSync(model, { recursive: true });
+const server = useTestServer({
+  model(folder) {
+    writeChatModel(folder);
+    // Real tokenizers have tokens of this length, so a long text can be few tokens.
+    const file = join(folder, "tokenizer.json");
+    const tokenizer = JSON.parse(readFileSync(file, "utf8"));
+    tokenizer.model.vocab["-".repeat(80)] = 260;
+    writeFileSync(file, JSON.stringify(tokenizer));
+  },
 });
 
 const chat = "/v1/chat/completions";

@@ -1,9 +1,10 @@
 // Clients that send too much or too slowly, stop reading, or disconnect.
-import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import type { ModelStats } from "../../../src/engine/protocol.ts";
 import { expectRefusal, expectUnharmed } from "../../support/fault-checks.ts";
 import { exchange, RawConnection, readResponse, requestText } from "../../support/raw-http.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const MIB = 2 ** 20;
 const path = "/v1/chat/completions";
@@ -21,12 +22,7 @@ const openMany = ({ port }: TestServer, count: number) =>
   Promise.all(Array.from({ length: count }, () => RawConnection.open(port)));
 
 describe("a server with an idle timeout of one second", () => {
-  let server: TestServer;
-  beforeAll(async () => {
-    server = await startTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
+  const server = useTestServer({ idleSeconds: 1, args: ["--stream-buffer", "64"] });
 
   const closed = async (connections: RawConnection[]) => {
     await Promise.all(connections.map(({ ended }) => ended));
@@ -151,7 +147,7 @@ describe("a server with an idle timeout of one second", () => {
 });
 
 test("a slow reader gets the whole response", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const request = { ...endless, max_tokens: 150, n: 8, logprobs: true, top_logprobs: 20 };
   const connection = await RawConnection.open(server.port);
   const headers = { Connection: "close" };
@@ -166,20 +162,15 @@ test("a slow reader gets the whole response", async () => {
   expect(connection.received.match(/"finish_reason":"length"/g)).toHaveLength(8);
   expect(connection.received.match(/"top_logprobs"/g)).toHaveLength(150 * 8);
   await expectUnharmed(server);
-  await server.stop();
 }, 30_000);
 
 describe.each([
   ["as a stream", true],
   ["in one piece", false],
 ])("a client that asked for its response %s and disconnects", (_, stream) => {
-  let server: TestServer;
-  beforeAll(async () => {
-    const args = ["--max-batch-size", "1", "--token-budget", "32", "--no-prefix-caching"];
-    server = await startTestServer({ args });
+  const server = useTestServer({
+    args: ["--max-batch-size", "1", "--token-budget", "32", "--no-prefix-caching"],
   });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
 
   async function open(body: object): Promise<RawConnection> {
     const connection = await RawConnection.open(server.port);
@@ -242,7 +233,7 @@ describe.each([
 });
 
 test("two hundred clients disconnect at once", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const connections = await openMany(server, 200);
   for (const [i, connection] of connections.entries()) {
     await connection.write(requestText(path, { body: { ...endless, stream: i % 2 === 0 } }));
@@ -254,5 +245,4 @@ test("two hundred clients disconnect at once", async () => {
   expect(next.status).toBe(200);
   expect(performance.now() - start).toBeLessThan(3000);
   await expectUnharmed(server);
-  await server.stop();
 }, 20_000);

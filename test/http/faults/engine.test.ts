@@ -6,6 +6,7 @@ import { workerEntry } from "../../../src/worker-entry.ts";
 import { expectError, expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
 import { DEADLY_TOKEN, REFUSED_TOKEN } from "../../support/fault-tokens.ts";
 import { events, startTestServer, type TestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const useWorker = (entry: URL) =>
   mock.module("../../../src/worker-entry.ts", () => ({ workerEntry: entry }));
@@ -95,13 +96,7 @@ describe("when the engine fails", () => {
 
 describe("when the logits are NaN", () => {
   const NUMBERLESS = 310;
-  let server: TestServer;
-  beforeAll(async () => {
-    const args = ["--block-pool-size", "16"];
-    server = await startTestServer({ numberlessToken: NUMBERLESS, args });
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
+  const server = useTestServer({ numberlessToken: NUMBERLESS, args: ["--block-pool-size", "16"] });
 
   test("that request fails, and the batch goes on", async () => {
     const asked = Array.from({ length: 6 }, (_, i) => ({ ...request, prompt: `${i}: ${SECRET}` }));

@@ -1,21 +1,17 @@
 // Schemas, regular expressions and grammars crafted to block the server, exhaust its memory or crash the
 // compiler: each is rejected or compiled in bounded time, and other clients are served meanwhile.
-import { afterAll, afterEach, beforeAll, describe, expect, spyOn, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import { defaultModelPath } from "../../../ffi/native.ts";
 import type { ChatResponse } from "../../../src/api/openai/chat.ts";
 import { GrammarThread } from "../../../src/grammar/grammar-thread.ts";
 import { expectNoBlock } from "../../support/blocking.ts";
-import { expectError, expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
+import { expectError, expectRefusal, SECRET } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
-import { events, startTestServer, type TestServer } from "../../support/server.ts";
+import { events, startTestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const path = "/v1/chat/completions";
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer();
 
 const common = { messages: [{ role: "user", content: SECRET }], max_tokens: 8, seed: 1 };
 const schemaField = (schema: unknown) => ({
@@ -302,20 +298,16 @@ test("hundreds of schemas are all enforced, and their memory is freed", async ()
 
 test("an answer that no token can continue ends with an error that says so", async () => {
   // No token of its vocabulary has the byte 4.
-  const real = await startTestServer({ model: defaultModelPath() });
+  await using real = await startTestServer({ model: defaultModelPath() });
   const expected = { param: null, code: "grammar_dead_end" };
-  try {
-    for (const constraint of [{ guided_regex: "yes\\x04" }, { guided_choice: ["yes\x04"] }]) {
-      const body = { ...common, ...constraint };
-      await expectRefusal(await real.post(path, body), { status: 400, ...expected });
-      const sent = await events(await real.post(path, { ...body, stream: true }));
-      expectError(sent.at(-2), expected);
-      expect(sent.at(-1)).toBe("[DONE]");
-    }
-    await real.settled();
-  } finally {
-    await real.stop();
+  for (const constraint of [{ guided_regex: "yes\\x04" }, { guided_choice: ["yes\x04"] }]) {
+    const body = { ...common, ...constraint };
+    await expectRefusal(await real.post(path, body), { status: 400, ...expected });
+    const sent = await events(await real.post(path, { ...body, stream: true }));
+    expectError(sent.at(-2), expected);
+    expect(sent.at(-1)).toBe("[DONE]");
   }
+  await real.settled();
 }, 60_000);
 
 test("grammars whose clients have left are not compiled, and other keys do not wait for the rest", async () => {

@@ -1,22 +1,16 @@
 // Invalid requests: each is rejected with the name of its parameter, and other clients are not affected.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { describe, expect, test } from "bun:test";
 import { writeChatModel } from "../../support/chat-model.ts";
-import { expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { expectRefusal, SECRET } from "../../support/fault-checks.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
-const model = mkdtempSync(join(tmpdir(), "faults-input-"));
-let server: TestServer;
-beforeAll(async () => {
-  writeChatModel(model);
-  server = await startTestServer({ model, args: ["--block-pool-size", "16"] });
-});
-afterEach(() => expectUnharmed(server));
-afterAll(async () => {
-  await server.stop();
-  rmSync(model, { recursive: true });
+let model: string;
+const server = useTestServer({
+  args: ["--block-pool-size", "16"],
+  model(folder) {
+    model = folder;
+    writeChatModel(folder);
+  },
 });
 
 const chatPath = "/v1/chat/completions";

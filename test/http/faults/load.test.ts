@@ -8,7 +8,9 @@ const chat = "/v1/chat/completions";
 const messages = [{ role: "user", content: SECRET }];
 
 test("a request that finds the queue full gets 429 with Retry-After, before tokenization", async () => {
-  const server = await startTestServer({ args: ["--max-batch-size", "1", "--max-queue", "1"] });
+  await using server = await startTestServer({
+    args: ["--max-batch-size", "1", "--max-queue", "1"],
+  });
   const endless = { messages, max_tokens: 3000, ignore_eos: true, stream: true };
   const connections = [
     await RawConnection.open(server.port),
@@ -49,22 +51,22 @@ test("a request that finds the queue full gets 429 with Retry-After, before toke
   expect((await server.post("/tokenize", { prompt: "a" })).status).toBe(200);
   for (const connection of connections) connection.leave();
   await expectUnharmed(server);
-  await server.stop();
 });
 
 test("as many requests as can run and wait are admitted, even if all arrive at once", async () => {
-  const server = await startTestServer({ args: ["--max-batch-size", "8", "--max-queue", "2"] });
+  await using server = await startTestServer({
+    args: ["--max-batch-size", "8", "--max-queue", "2"],
+  });
   const answers = await Promise.all(
     Array.from({ length: 10 }, () => server.post(chat, { messages, max_tokens: 4 })),
   );
   expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(200));
   await expectUnharmed(server);
-  await server.stop();
 });
 
 test("a pool oversubscribed ten times gives each request the same answer as alone", async () => {
   const blocks = 8;
-  const server = await startTestServer({ args: ["--block-pool-size", `${blocks}`] });
+  await using server = await startTestServer({ args: ["--block-pool-size", `${blocks}`] });
   const requests = Array.from({ length: 16 }, (_, i) => ({
     prompt: `${i}: more`,
     max_tokens: 140,
@@ -93,5 +95,4 @@ test("a pool oversubscribed ten times gives each request the same answer as alon
   const [stats] = await server.serving.engine.stats();
   expect(stats!.preemptions).toBe(await server.metric("mlx_serve_preemptions_total"));
   await expectUnharmed(server);
-  await server.stop();
 }, 60_000);

@@ -1,7 +1,7 @@
 // HTTP itself: pipelining, half-closed connections, bodies that come slowly or are not wanted, odd methods and
 // encodings.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
-import { expectRefusal, expectUnharmed } from "../../support/fault-checks.ts";
+import { describe, expect, test } from "bun:test";
+import { expectRefusal } from "../../support/fault-checks.ts";
 import {
   exchange,
   RawConnection,
@@ -9,7 +9,8 @@ import {
   readResponses,
   requestText,
 } from "../../support/raw-http.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { startTestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const MIB = 2 ** 20;
 const path = "/v1/completions";
@@ -17,12 +18,7 @@ const completion = { prompt: "Once upon", max_tokens: 200, ignore_eos: true, tem
 const json = { "Content-Type": "application/json" };
 const last = { Connection: "close" };
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({ idleSeconds: 1 });
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer({ idleSeconds: 1 });
 
 async function send(...requests: string[]): Promise<RawConnection> {
   const connection = await RawConnection.open(server.port);
@@ -172,7 +168,7 @@ describe("a body", () => {
   ])(
     "that is not read to its end closes the connection after a %d",
     async (status, to, headers) => {
-      const keyed = await startTestServer({ args: ["--api-key", "right"] });
+      await using keyed = await startTestServer({ args: ["--api-key", "right"] });
       const all = {
         Authorization: "Bearer right",
         ...json,
@@ -190,7 +186,6 @@ describe("a body", () => {
       const answer = readResponse(connection.received);
       await expectRefusal(answer, { status });
       expect(answer.headers.get("connection")).toBe("close");
-      await keyed.stop();
     },
     30_000,
   );

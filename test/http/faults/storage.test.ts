@@ -95,9 +95,8 @@ test("a second server on the machine says that another has the files, and answer
 }, 60_000);
 
 test("files and batches are closed when the server stops", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   await new BatchCaller(server.get).upload("x");
   await server.serving.batches.stop();
   await expectRefusal(await server.get("/v1/files"), { status: 503, code: "draining" });
-  await server.stop();
 });

@@ -1,18 +1,14 @@
 // Text with special meaning: control tokens, characters split between tokens, stop strings.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { expectRefusal, expectUnharmed } from "../../support/fault-checks.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { startTestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const chatPath = "/v1/chat/completions";
 /** One token per byte, and characters of different lengths. */
 const recited = "😀é中!";
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({ recites: recited });
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer({ recites: recited });
 
 const post = (path: string, body: unknown) => server.post(path, body);
 
@@ -117,7 +113,7 @@ describe("characters", () => {
   });
 
   test("that are invalid UTF-8 give the same text streamed and whole", async () => {
-    const tiny = await startTestServer();
+    await using tiny = await startTestServer();
     for (let seed = 0; seed < 8; seed++) {
       const body = { prompt: "a", max_tokens: 64, temperature: 2, seed };
       const response = await tiny.post("/v1/completions", body);
@@ -128,7 +124,6 @@ describe("characters", () => {
       expect(parts.map((part) => part.choices[0].text).join("")).toBe(choices[0]!.text);
     }
     await expectUnharmed(tiny);
-    await tiny.stop();
   });
 
   test("such as lone surrogates and NUL are accepted", async () => {

@@ -1,5 +1,5 @@
 // The engine's feed: nothing while nobody listens, never a wait for a listener, and the same as /ps and /metrics.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { PsResponse } from "../../../src/api/owner/admin.ts";
 import {
   EngineFeedEvent,
@@ -8,7 +8,7 @@ import {
 } from "../../../src/api/owner/engine.ts";
 import type { StepReport } from "../../../src/engine/protocol.ts";
 import { EngineFeed } from "../../../src/http/frame/engine-feed.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 const report = (step: number): StepReport => ({
   model: "m",
@@ -150,12 +150,7 @@ describe("the feed", () => {
 });
 
 describe("GET /engine/events", () => {
-  let server: TestServer;
-  beforeAll(async () => {
-    server = await startTestServer({ args: ["--max-batch-size", "4"] });
-  });
-  afterEach(() => server.settled());
-  afterAll(() => server.stop());
+  const server = useTestServer({ args: ["--max-batch-size", "4"] }, settled);
 
   /** Events until the test has seen enough of them. */
   async function watch(path = "/engine/events") {

@@ -1,10 +1,11 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import type { PsResponse } from "../../../src/api/owner/admin.ts";
 import { keyEntry } from "../../support/keys.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { startTestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 test("blocks that several sequences share are counted once in /metrics and /ps", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const counts = async () => {
     const { models } = (await (await server.get("/ps")).json()) as PsResponse;
     return [await server.metric("mlx_serve_kv_shared_blocks"), models[0]!.blocks.shared];
@@ -21,11 +22,10 @@ test("blocks that several sequences share are counted once in /metrics and /ps",
   leaving.abort();
   await server.settled();
   expect(await counts()).toEqual([0, 0]);
-  await server.stop();
 });
 
 test("a request whose client has left is in progress until its last token has come", async () => {
-  const server = await startTestServer();
+  await using server = await startTestServer();
   const generated = () => server.metric("mlx_serve_generated_tokens_total");
   for (let i = 0; i < 20; i++) {
     const leaving = new AbortController();
@@ -37,16 +37,11 @@ test("a request whose client has left is in progress until its last token has co
     await Bun.sleep(10);
     expect(await generated()).toBe(before);
   }
-  await server.stop();
 });
 
 describe("with keys", () => {
   const keys = ["alice", "bob", "carol"].map((name) => keyEntry(name, `sk-${name}`));
-  let server: TestServer;
-  beforeAll(async () => {
-    server = await startTestServer({ keys: { keys } });
-  });
-  afterAll(() => server.stop());
+  const server = useTestServer({ keys: { keys } }, settled);
 
   const of = (name: string) => ({ headers: { authorization: `Bearer sk-${name}` } });
   const complete = (name: string, tokens: number) =>
@@ -93,7 +88,7 @@ describe("with keys", () => {
   test("refusals are counted by key, status and reason", async () => {
     const limited = keyEntry("dave", "sk-dave", { limits: { requests_per_minute: 1 } });
     const args = ["--no-batching", "--max-queue", "1"];
-    const strict = await startTestServer({ keys: { keys: [limited] }, args });
+    await using strict = await startTestServer({ keys: { keys: [limited] }, args });
     const ask = (key: string, body: object) =>
       strict.post("/v1/completions", body, { headers: { authorization: `Bearer ${key}` } });
     const body = { prompt: "Hi", max_tokens: 1 };
@@ -136,7 +131,6 @@ describe("with keys", () => {
     leaving.abort();
     await Promise.allSettled(asked);
     await strict.settled();
-    await strict.stop();
   });
 
   test("a key that is gone is forgotten, once its requests have ended", async () => {

@@ -1,26 +1,22 @@
 // The effect of a key's tier, measured from outside: LOW load does not delay a HIGH key, and LOW requests do
 // not starve. With the real model, whose steps take much longer than a message between threads.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { defaultModelPath } from "../../../ffi/native.ts";
 import { keyEntry } from "../../support/keys.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 const keys = (["HIGH", "NORMAL", "LOW"] as const).map((tier) =>
   keyEntry(tier.toLowerCase(), `key-${tier}`, { tier }),
 );
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer({
+const server = useTestServer(
+  {
     model: defaultModelPath(),
     args: ["--max-batch-size", "4", "--token-budget", "64", "--block-pool-size", "64"],
     keys: { keys },
-  });
-});
-afterAll(async () => {
-  await server.settled();
-  await server.stop();
-});
+  },
+  settled,
+);
 
 type Tier = (typeof keys)[number]["tier"];
 

@@ -1,19 +1,15 @@
 // What agents write into their prompts that means nothing, and changes with every request.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { writeChatModel } from "../../support/chat-model.ts";
 import { editJson } from "../../support/dialect-model.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
-let server: TestServer;
-let keeping: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-  keeping = await startTestServer({ args: ["--agent-marks"] });
-});
-afterAll(() => Promise.all([server.stop(), keeping.stop()]));
+const server = useTestServer();
+const keeping = useTestServer({ args: ["--agent-marks"] });
 
 const billing = (hash: string) =>
   `x-anthropic-billing-header: cc_version=2.1.197.${hash}; cc_entrypoint=sdk-cli; cch=${hash};`;

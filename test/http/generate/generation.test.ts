@@ -1,24 +1,18 @@
 // Responses to generation requests: their shape and fields, streamed and whole.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { ChatChunk, ChatResponse } from "../../../src/api/openai/chat.ts";
 import { CompletionChunk, CompletionResponse } from "../../../src/api/openai/completions.ts";
 import { EmbeddingResponse } from "../../../src/api/openai/embeddings.ts";
 import { makeApp } from "../../../src/http/app.ts";
 import { expectRefusal } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
-import { events, startTestServer, type TestServer } from "../../support/server.ts";
+import { events, startTestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
 
-let server: TestServer;
-beforeAll(async () => {
-  const alice = keyEntry("alice", KEY, { limits: { tokens_per_minute: 2 } });
-  server = await startTestServer({ pooling: "lasttoken", keys: { keys: [alice] } });
-});
-afterAll(async () => {
-  await server.settled();
-  await server.stop();
-});
+const alice = keyEntry("alice", KEY, { limits: { tokens_per_minute: 2 } });
+const server = useTestServer({ pooling: "lasttoken", keys: { keys: [alice] } }, settled);
 
 const messages = [{ role: "user", content: "Say something." }];
 const greedy = { messages, max_tokens: 24, temperature: 0 };

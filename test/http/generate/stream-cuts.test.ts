@@ -1,16 +1,11 @@
 // Streams of chat and text completions that the client leaves after any of their events.
-import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import { ChatChunk } from "../../../src/api/openai/chat.ts";
 import { CompletionChunk } from "../../../src/api/openai/completions.ts";
-import { expectUnharmed } from "../../support/fault-checks.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { readUntil } from "../../support/stream-reads.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer();
 
 const common = { max_tokens: 12, ignore_eos: true, temperature: 0, n: 2, stream: true };
 const streams = [
@@ -24,15 +19,7 @@ test.each(streams)("%s cut at every event leaves nothing", async (path, schema, 
   const total = countOf(await (await server.post(path, asked)).text());
   expect(total).toBeGreaterThan(8);
   for (let taken = 0; taken <= total; taken++) {
-    const leaving = new AbortController();
-    const { body } = await server.post(path, asked, { signal: leaving.signal });
-    const decoder = new TextDecoder();
-    let text = "";
-    for await (const bytes of body!) {
-      text += decoder.decode(bytes, { stream: true });
-      if (countOf(text) >= taken) break;
-    }
-    leaving.abort();
+    const text = await readUntil(server, path, asked, (text) => countOf(text) >= taken);
     for (const event of text.split("\n\n").slice(0, -1)) {
       expect(event).toStartWith("data: ");
       if (event !== "data: [DONE]") schema.parse(JSON.parse(event.slice(6)));

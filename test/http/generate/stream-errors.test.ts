@@ -1,6 +1,6 @@
 // Streams of every API whose answer fails at any point: an HTTP error before the first event, and after it an
 // event that says so, with which the stream ends.
-import { afterAll, afterEach, beforeAll, expect, spyOn, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
 import { AnthropicError } from "../../../src/api/anthropic/messages.ts";
 import { ErrorResponse } from "../../../src/api/error.ts";
 import {
@@ -12,16 +12,10 @@ import { ChatChunk } from "../../../src/api/openai/chat.ts";
 import { CompletionChunk } from "../../../src/api/openai/completions.ts";
 import { Answers, FailedAnswerError } from "../../../src/serve/answers.ts";
 import * as anthropic from "../../support/anthropic-events.ts";
-import { expectUnharmed } from "../../support/fault-checks.ts";
 import * as responses from "../../support/response-events.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer();
 
 type Api = {
   path: string;

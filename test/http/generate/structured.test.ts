@@ -1,20 +1,16 @@
 // Structured output over HTTP: the model is random, but its answers match the constraint.
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { Ajv2020 } from "ajv/dist/2020";
 import type { ChatChunk, ChatResponse } from "../../../src/api/openai/chat.ts";
 import type { CompletionChunk, CompletionResponse } from "../../../src/api/openai/completions.ts";
 import { expectError, expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
-import { events, startTestServer, type TestServer } from "../../support/server.ts";
+import { events, startTestServer } from "../../support/server.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 const [chatPath, textPath] = ["/v1/chat/completions", "/v1/completions"];
 const END = 258;
 const ajv = new Ajv2020();
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-});
-afterEach(() => expectUnharmed(server));
-afterAll(() => server.stop());
+const server = useTestServer();
 
 /** The same prompt for both endpoints. */
 const prompts = {
@@ -421,23 +417,19 @@ describe("when something goes wrong", () => {
 });
 
 test("preempted answers keep their constraint", async () => {
-  const small = await startTestServer({ args: ["--block-pool-size", "12"] });
-  try {
-    const asked = Array.from({ length: 8 }, (_, i) => ({ ...forms[i]![1], seed: i }));
-    const alone: Awaited<ReturnType<typeof ask>>[] = [];
-    for (const fields of asked) alone.push(await ask(fields));
-    // At first their grammars are compiled: how many of them run at once depends on how long that takes.
-    for (let round = 0; round < 2; round++) {
-      const together = await Promise.all(asked.map((fields) => ask(fields, chatPath, small)));
-      expect(together).toEqual(alone);
-    }
-    for (const [i, [answer]] of alone.entries()) {
-      const [, , has] = forms[i]!;
-      expect([answer, has(answer!.text)]).toEqual([answer, true]);
-    }
-    expect(await small.metric("mlx_serve_preemptions_total")).toBeGreaterThan(0);
-    await expectUnharmed(small);
-  } finally {
-    await small.stop();
+  await using small = await startTestServer({ args: ["--block-pool-size", "12"] });
+  const asked = Array.from({ length: 8 }, (_, i) => ({ ...forms[i]![1], seed: i }));
+  const alone: Awaited<ReturnType<typeof ask>>[] = [];
+  for (const fields of asked) alone.push(await ask(fields));
+  // At first their grammars are compiled: how many of them run at once depends on how long that takes.
+  for (let round = 0; round < 2; round++) {
+    const together = await Promise.all(asked.map((fields) => ask(fields, chatPath, small)));
+    expect(together).toEqual(alone);
   }
+  for (const [i, [answer]] of alone.entries()) {
+    const [, , has] = forms[i]!;
+    expect([answer, has(answer!.text)]).toEqual([answer, true]);
+  }
+  expect(await small.metric("mlx_serve_preemptions_total")).toBeGreaterThan(0);
+  await expectUnharmed(small);
 });

@@ -1,23 +1,14 @@
 // Tool calls over HTTP: with a random model, whose calls are valid only because a grammar constrains them, and
 // with models that recite a given text, in the formats of several families.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import { join } from "node:path";
 import { Ajv2020 } from "ajv/dist/2020";
 import type { ChatChunk, ChatResponse } from "../../../src/api/openai/chat.ts";
 import { writeChatModel } from "../../support/chat-model.ts";
-import { type Dialect, editJson, encoded, startDialect } from "../../support/dialect-model.ts";
-import { expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
-import { events, startTestServer, type TestServer } from "../../support/server.ts";
+import { type Dialect, editJson, encoded, withDialect } from "../../support/dialect-model.ts";
+import { expectRefusal, SECRET } from "../../support/fault-checks.ts";
+import { events, type TestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 // Threads for grammars are started in each of these servers.
 setDefaultTimeout(20_000);
@@ -150,21 +141,15 @@ function expectValid(call: Call): void {
 }
 
 describe("a model whose template does not support tools", () => {
-  const folder = mkdtempSync(join(tmpdir(), "mlx-serve-tools-"));
-  let server: TestServer;
-  beforeAll(async () => {
-    writeChatModel(folder);
-    editJson(join(folder, "tokenizer.json"), ({ model, ...rest }) => {
-      const { vocab, ...bpe } = model as { vocab: object };
-      const framing = Object.fromEntries(frames.map((text, i) => [encoded(text), FRAMES + i]));
-      return { ...rest, model: { ...bpe, vocab: { ...vocab, ...framing } } };
-    });
-    server = await startTestServer({ model: folder });
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(async () => {
-    await server.stop();
-    rmSync(folder, { recursive: true });
+  const server = useTestServer({
+    model(folder) {
+      writeChatModel(folder);
+      editJson(join(folder, "tokenizer.json"), ({ model, ...rest }) => {
+        const { vocab, ...bpe } = model as { vocab: object };
+        const framing = Object.fromEntries(frames.map((text, i) => [encoded(text), FRAMES + i]));
+        return { ...rest, model: { ...bpe, vocab: { ...vocab, ...framing } } };
+      });
+    },
   });
   const both = async (fields: object) => {
     const whole = await ask(server, fields);
@@ -519,14 +504,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
 
 describe.each(Object.entries(dialects))("%s", (name, dialect) => {
   const { hears, free } = dialect;
-  let started: Awaited<ReturnType<typeof startDialect>>;
-  let server: TestServer;
-  beforeAll(async () => {
-    started = await startDialect(dialect);
-    ({ server } = started);
-  });
-  afterEach(() => server.settled());
-  afterAll(() => started.stop());
+  const server = useTestServer(withDialect(dialect), settled);
   const isQwen = name.startsWith("Qwen");
   const thinking = { chat_template_kwargs: { enable_thinking: isQwen } };
 

@@ -1,23 +1,16 @@
 // Ollama's API over HTTP: prompts, what is refused and how, lines of streams, and that nothing is left of
 // streams that end early.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  spyOn,
-  test,
-} from "bun:test";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
 import {
   OllamaChatResponse,
   OllamaError,
   OllamaGenerateResponse,
 } from "../../../src/api/ollama/generate.ts";
-import { expectUnharmed, SECRET } from "../../support/fault-checks.ts";
+import { SECRET } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
+import { readKilled, readUntil } from "../../support/stream-reads.ts";
+import { useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
 const messages = [{ role: "user", content: "What is it like?" }];
@@ -45,21 +38,12 @@ async function occupy(server: TestServer, signal: AbortSignal): Promise<void> {
 }
 
 describe("Ollama's API", () => {
-  let server: TestServer;
-  const prompts: string[] = [];
-  beforeAll(async () => {
-    server = await startTestServer({ args: ["--log-prompts"] });
-    spyOn(server.serving.log, "info").mockImplementation((line: { prompt?: string[] }) => {
-      prompts.push(...(line.prompt ?? []));
-    });
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
+  const server = useTestServer({ args: ["--log-prompts"] });
 
   const promptOf = async (path: string, fields: object) => {
     const response = await server.post(path, { stream: false, ...fields });
     expect([response.status, await response.text()]).toMatchObject([200, expect.any(String)]);
-    return prompts.at(-1)!;
+    return server.prompts.at(-1)!;
   };
   const one = { options: { num_predict: 1 } };
   const brief = { role: "system", content: "Be brief." };
@@ -253,15 +237,8 @@ describe("Ollama's API", () => {
     const total = linesIn(await (await server.post(path, asked)).text()).length;
     expect(total).toBeGreaterThan(4);
     for (let taken = 0; taken <= total; taken++) {
-      const leaving = new AbortController();
-      const { body } = await server.post(path, asked, { signal: leaving.signal });
-      const decoder = new TextDecoder();
-      let text = "";
-      for await (const bytes of body!) {
-        text += decoder.decode(bytes, { stream: true });
-        if (linesIn(text).length >= taken) break;
-      }
-      leaving.abort();
+      const isEnough = (text: string) => linesIn(text).length >= taken;
+      const text = await readUntil(server, path, asked, isEnough);
       for (const line of linesIn(text)) schema.strict().parse(line);
     }
     await server.settled();
@@ -271,17 +248,7 @@ describe("Ollama's API", () => {
     "%s that the engine fails ends with an error",
     async (path, schema, fields) => {
       const asked = { ...fields, options: { temperature: 0, num_predict: 3000 } };
-      const { body } = await server.post(path, asked);
-      let text = "";
-      let killed = false;
-      const decoder = new TextDecoder();
-      for await (const bytes of body!) {
-        text += decoder.decode(bytes, { stream: true });
-        if (killed || text.length < 1000) continue;
-        killed = true;
-        await server.serving.engine.kill();
-      }
-      const lines = linesIn(text);
+      const lines = linesIn(await readKilled(server, path, asked));
       expect(lines.at(-1)).toEqual({ error: "The answer failed." });
       for (const line of lines.slice(0, -1)) expect(schema.strict().parse(line).done).toBe(false);
       // The engine is back.
@@ -291,7 +258,7 @@ describe("Ollama's API", () => {
 });
 
 test("a client that waits gets empty lines", async () => {
-  const server = await startTestServer({
+  await using server = await startTestServer({
     args: ["--max-batch-size", "1"],
     heartbeatSeconds: 0.05,
   });
@@ -310,16 +277,14 @@ test("a client that waits gets empty lines", async () => {
   }
   expect(lines.at(-1)).toMatchObject({ done: true, eval_count: 12 });
   await server.settled();
-  await server.stop();
 });
 
 describe("keep_alive", () => {
-  let server: TestServer;
-  beforeAll(async () => {
-    const keys = { keys: [keyEntry("guest", "sk-guest")] };
-    server = await startTestServer({ args: ["--api-key", "sk-owner"], keys });
-  });
-  afterAll(() => server.stop());
+  const server = useTestServer(
+    { args: ["--api-key", "sk-owner"], keys: { keys: [keyEntry("guest", "sk-guest")] } },
+    // A model that is unloaded has no gauges.
+    async () => {},
+  );
 
   const post = (path: string, fields: object, key = "sk-owner") =>
     server.post(

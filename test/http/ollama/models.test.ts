@@ -268,14 +268,13 @@ describe("models", () => {
 
 test("a pull that cannot be kept is refused without the machine's paths", async () => {
   const file = join(root, "model", "config.json");
-  const other = await startTestServer({
+  await using other = await startTestServer({
     env: { HF_HUB_CACHE: join(file, "hub"), HF_ENDPOINT: hub.url, HOME: root },
   });
   const response = await other.post("/api/pull", { model: name, stream: false });
   const { error } = OllamaError.parse(await response.json());
   expect([response.status, error]).toEqual([502, expect.stringContaining("the cache")]);
   expect(error).not.toContain(root);
-  await other.stop();
 });
 
 test("a client that leaves before the hub answers is no failure of the server", async () => {

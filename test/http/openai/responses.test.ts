@@ -1,23 +1,16 @@
 // OpenAI's Responses API over HTTP: what it takes and refuses, its events and their order, what is stored, and that
 // nothing is left of streams that end early.
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  describe,
-  expect,
-  setDefaultTimeout,
-  spyOn,
-  test,
-} from "bun:test";
+import { describe, expect, setDefaultTimeout, spyOn, test } from "bun:test";
 import type { OutputItem } from "../../../src/api/openai/response-items.ts";
 import type { ResponseObject } from "../../../src/api/openai/responses.ts";
-import { startDialect } from "../../support/dialect-model.ts";
-import { expectRefusal, expectUnharmed, SECRET } from "../../support/fault-checks.ts";
+import { withDialect } from "../../support/dialect-model.ts";
+import { expectRefusal, SECRET } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
 import { patchGrammar } from "../../support/patch-grammar.ts";
 import { checkOrder, eventsIn, responseOf, textOf } from "../../support/response-events.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
+import { readKilled, readUntil } from "../../support/stream-reads.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
 const path = "/v1/responses";
@@ -60,14 +53,6 @@ async function both(server: TestServer, fields: object = {}): Promise<ResponseOb
   return whole;
 }
 
-function promptsOf(server: TestServer): string[] {
-  const prompts: string[] = [];
-  spyOn(server.serving.log, "info").mockImplementation((line: { prompt?: string[] }) => {
-    prompts.push(...(line.prompt ?? []));
-  });
-  return prompts;
-}
-
 const weather = {
   type: "function",
   name: "get_weather",
@@ -90,23 +75,16 @@ const custom = (syntax: string, definition: string) => ({
 });
 
 describe("a response", () => {
-  let server: TestServer;
-  let prompts: string[];
-  beforeAll(async () => {
-    const keys = ["sk-alice", "sk-bob"].map((key) => keyEntry(key.slice(3), key));
-    server = await startTestServer({ args: ["--log-prompts"], keys: { keys } });
-    prompts = promptsOf(server);
-  });
-  afterEach(() => expectUnharmed(server));
-  afterAll(() => server.stop());
+  const keys = ["sk-alice", "sk-bob"].map((key) => keyEntry(key.slice(3), key));
+  const server = useTestServer({ args: ["--log-prompts"], keys: { keys } });
 
   const promptOf = async (fields: object) => {
     await ask(server, { max_output_tokens: 1, store: false, ...fields });
-    return prompts.at(-1)!;
+    return server.prompts.at(-1)!;
   };
   const chatPromptOf = async (fields: object) => {
     await server.post("/v1/chat/completions", { max_tokens: 1, ...fields });
-    return prompts.at(-1)!;
+    return server.prompts.at(-1)!;
   };
 
   test("is a message, the same whole and streamed", async () => {
@@ -351,7 +329,7 @@ describe("a response", () => {
     const next = { input: "And now?", previous_response_id: first.id };
     const second = await ask(server, next, "sk-alice");
     expect(second.previous_response_id).toBe(first.id);
-    const prompt = prompts.at(-1)!;
+    const prompt = server.prompts.at(-1)!;
     const said = textOf(first.output[0]!);
     const chat = [user(standard.input), { role: "assistant", content: said }, user("And now?")];
     // Instructions are not carried over.
@@ -384,7 +362,7 @@ describe("a response", () => {
     await expectRefusal(await server.get(url, asAlice), { status: 404 });
     await expectRefusal(await server.get(url, { ...asAlice, method: "DELETE" }), { status: 404 });
     await ask(server, { input: "So?", previous_response_id: second.id }, "sk-alice");
-    expect(prompts.at(-1)).toStartWith(prompt);
+    expect(server.prompts.at(-1)).toStartWith(prompt);
   });
 
   test("that is streamed is stored as it ended", async () => {
@@ -473,35 +451,17 @@ describe("a response", () => {
     const asked = { ...standard, max_output_tokens: 10, stream: true };
     const total = (await stream(server, asked)).length;
     for (let taken = 0; taken <= total; taken++) {
-      const leaving = new AbortController();
-      const { body } = await server.post(path, asked, { signal: leaving.signal });
-      const decoder = new TextDecoder();
-      let text = "";
-      const complete = () => text.slice(0, text.lastIndexOf("\n\n") + 2);
-      for await (const bytes of body!) {
-        text += decoder.decode(bytes, { stream: true });
-        if (eventsIn(complete()).length >= taken) break;
-      }
-      leaving.abort();
-      expect(checkOrder(eventsIn(complete()))).not.toBe("failed");
+      const complete = (text: string) => eventsIn(text.slice(0, text.lastIndexOf("\n\n") + 2));
+      const isEnough = (text: string) => complete(text).length >= taken;
+      const text = await readUntil(server, path, asked, isEnough);
+      expect(checkOrder(complete(text))).not.toBe("failed");
     }
     await server.settled();
   });
 
   test("that the engine fails ends as failed", async () => {
     const asked = { ...standard, max_output_tokens: 3000, stream: true };
-    const reader = (await server.post(path, asked)).body!.getReader();
-    let text = "";
-    const decoder = new TextDecoder();
-    for (let killed = false; ; ) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      text += decoder.decode(value, { stream: true });
-      if (killed || text.length < 4000) continue;
-      killed = true;
-      await server.serving.engine.kill();
-    }
-    const events = eventsIn(text);
+    const events = eventsIn(await readKilled(server, path, asked));
     expect(checkOrder(events)).toBe("failed");
     const { error, id, store } = responseOf(events);
     expect(error).toEqual({ code: "server_error", message: "The answer failed." });
@@ -537,16 +497,7 @@ describe("a model that thinks and calls", () => {
     { type: "namespace", name: "sky", description: "The sky.", tools: [rain] },
   ];
   const asked = { tools, max_output_tokens: 100 };
-  let model: Awaited<ReturnType<typeof startDialect>>;
-  let server: TestServer;
-  let prompts: string[];
-  beforeAll(async () => {
-    model = await startDialect({ taught, says }, { args: ["--log-prompts"] });
-    server = model.server;
-    prompts = promptsOf(server);
-  });
-  afterEach(() => server.settled());
-  afterAll(() => model.stop());
+  const server = useTestServer(withDialect({ taught, says }, { args: ["--log-prompts"] }), settled);
 
   test("has reasoning, a message and calls as items, in order", async () => {
     const { output, status, usage } = await both(server, asked);
@@ -588,7 +539,7 @@ describe("a model that thinks and calls", () => {
     const first = await ask(server, { ...asked, include });
     const outputs = outputsOf(first.output);
     await ask(server, { ...asked, input: outputs, previous_response_id: first.id });
-    const prompt = prompts.at(-1)!;
+    const prompt = server.prompts.at(-1)!;
     expect(prompt).toContain(`[${thought}]`);
     expect(prompt).toContain('Let me see.{"name": "patch", "arguments": {"input": "a\\nb"}}');
     expect(prompt).toContain('{"name": "sky__rain", "arguments": {"city": "Rome", "days": 3}}');
@@ -596,13 +547,13 @@ describe("a model that thinks and calls", () => {
     expect(prompt).toContain("<|im_start|>tool\nof rain<|im_end|>");
     const history = [{ role: "user", content: standard.input }, ...first.output, ...outputs];
     await ask(server, { ...asked, input: history, store: false });
-    expect(prompts.at(-1)).toBe(prompt);
+    expect(server.prompts.at(-1)).toBe(prompt);
     // Agents send reasoning back without its content.
     const bare = history.map((item) =>
       "type" in item && item.type === "reasoning" ? { ...item, content: undefined } : item,
     );
     await ask(server, { ...asked, input: bare, store: false });
-    expect(prompts.at(-1)).toBe(prompt);
+    expect(server.prompts.at(-1)).toBe(prompt);
   });
 
   test("makes one call without parallel_tool_calls", async () => {
@@ -620,7 +571,10 @@ describe("a model that thinks and calls", () => {
 });
 
 test("a client that waits is told that its response is in progress", async () => {
-  const server = await startTestServer({ args: ["--max-batch-size", "1"], heartbeatSeconds: 0.05 });
+  await using server = await startTestServer({
+    args: ["--max-batch-size", "1"],
+    heartbeatSeconds: 0.05,
+  });
   const leaving = new AbortController();
   const endless = { prompt: "Never stop.", max_tokens: 4000, ignore_eos: true, stream: true };
   const other = await server.post("/v1/completions", endless, { signal: leaving.signal });
@@ -636,5 +590,4 @@ test("a client that waits is told that its response is in progress", async () =>
     "response.in_progress",
   ]);
   await server.settled();
-  await server.stop();
 });

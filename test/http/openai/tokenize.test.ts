@@ -1,10 +1,11 @@
 // /tokenize and /detokenize: results, limits, and draining.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { ChatResponse } from "../../../src/api/openai/chat.ts";
 import { TokenizeResponse } from "../../../src/api/openai/tokenize.ts";
 import { expectRefusal } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
-import { startTestServer, type TestServer } from "../../support/server.ts";
+import { startTestServer } from "../../support/server.ts";
+import { settled, useTestServer } from "../../support/use-server.ts";
 
 const KEY = "sk-mlx-key-of-alice";
 const countedKeys = new Map(
@@ -17,18 +18,11 @@ const countedKeys = new Map(
   ].map((name, i) => [name, `sk-mlx-key-of-counted-${i}`]),
 );
 
-let server: TestServer;
-beforeAll(async () => {
-  const alice = keyEntry("alice", KEY, { limits: { requests_per_minute: 2 } });
-  const counted = Array.from(countedKeys.values(), (key, i) =>
-    keyEntry(`counted ${i}`, key, { limits: { tokens_per_minute: 600 } }),
-  );
-  server = await startTestServer({ keys: { keys: [alice, ...counted] } });
-});
-afterAll(async () => {
-  await server.settled();
-  await server.stop();
-});
+const alice = keyEntry("alice", KEY, { limits: { requests_per_minute: 2 } });
+const counted = Array.from(countedKeys.values(), (key, i) =>
+  keyEntry(`counted ${i}`, key, { limits: { tokens_per_minute: 600 } }),
+);
+const server = useTestServer({ keys: { keys: [alice, ...counted] } }, settled);
 
 const messages = [{ role: "user", content: "What is the weather?" }];
 

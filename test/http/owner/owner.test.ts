@@ -164,11 +164,10 @@ describe("keys are made and revoked", () => {
   });
 
   test("not where there are none: the first would shut its maker out", async () => {
-    const open = await startTestServer();
+    await using open = await startTestServer();
     await expectRefusal(await open.post("/keys", { name: "dave" }), {
       ...{ status: 409, code: "no_keys" },
     });
-    await open.stop();
   });
 });
 

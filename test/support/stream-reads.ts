@@ -1,0 +1,32 @@
+// Clients that read a stream up to a point.
+import type { TestServer } from "./server.ts";
+
+/** Leaves once the text is enough. */
+export async function readUntil(
+  server: TestServer,
+  path: string,
+  body: object,
+  isEnough: (text: string) => boolean | Promise<boolean>,
+): Promise<string> {
+  const leaving = new AbortController();
+  const { body: stream } = await server.post(path, body, { signal: leaving.signal });
+  let text = "";
+  for await (const piece of stream!.pipeThrough(new TextDecoderStream())) {
+    text += piece;
+    if (await isEnough(text)) break;
+  }
+  leaving.abort();
+  return text;
+}
+
+/** Reads to the end, the engine being killed after some of it. */
+export function readKilled(server: TestServer, path: string, body: object): Promise<string> {
+  let isKilled = false;
+  return readUntil(server, path, body, async (text) => {
+    if (!isKilled && text.length >= 4000) {
+      isKilled = true;
+      await server.serving.engine.kill();
+    }
+    return false;
+  });
+}
