@@ -1,5 +1,5 @@
-// Attention over blocks by the device at hand and by plain arithmetic: decoding, prompts, chunks by tensor cores, layers
-// that share keys and values, copies of blocks.
+// Checks a device's paged attention against plain arithmetic: decoding, prompts, chunks on tensor cores, layers that
+// share keys and values, block copies.
 import type { Device, FloatType } from "../device/device.ts";
 import {
   type BlockAttention,
@@ -28,7 +28,7 @@ type Case = {
 
 const plain = { kvHeads: 2, headsPerKv: 2, dtype: "float32" } as const;
 
-/** Every head size that kernels are made for, and everything that changes what is computed. */
+/** Every head size that has kernels, and every option that changes the result. */
 const cases: readonly Case[] = [
   ...[16, 64, 80, 96, 128, 256].map((headDim) => ({ ...plain, headDim, rotaryDims: headDim })),
   { ...plain, headDim: 512, kvHeads: 1, normed: "values too", rotaryDims: 512, splits: 4 },
@@ -38,7 +38,7 @@ const cases: readonly Case[] = [
   { ...plain, headDim: 64, headsPerKv: 8, softcap: 2 },
 ];
 
-/** Types of 16 bits have kernels of their own on GPUs; a CPU converts them. */
+/** GPUs have separate kernels for 16-bit types; a CPU converts them. */
 const halfCases: readonly Case[] = (["float16", "bfloat16"] as const).flatMap((dtype) => [
   { ...plain, dtype, headDim: 64, headsPerKv: 7, normed: "queries and keys", rotaryDims: 32 },
   { ...plain, dtype, headDim: 128, headsPerKv: 4, window: 50, sinks: true, splits: 4 },
@@ -68,7 +68,7 @@ export function attentionChecks(device: Device): DeviceCheck[] {
 
 type Kind = "decode" | "prompt" | "chunks" | "shared keys" | "copy";
 
-/** What is in the cache, and how many tokens a step adds; decoding adds one. */
+/** Number of cached tokens, and of tokens that a step adds; decoding adds one. */
 const sequences = [
   { start: 0, added: 7 },
   { start: 32, added: 34 },
@@ -78,7 +78,7 @@ const sequences = [
 const WIDTH = 8;
 const BLOCKS = sequences.length * WIDTH;
 
-/** No table is in ascending order. */
+/** Block tables are deliberately not ascending. */
 const blockOf = (row: number, position: number) =>
   ((row * WIDTH + Math.floor(position / BLOCK_TOKENS)) * 5) % BLOCKS;
 
@@ -116,12 +116,12 @@ function check(kind: Kind, each: Case, device: Device): Finding[] {
   );
 }
 
-/** How arrays are stored. In a CPU's blocks of keys the tokens are the last axis. */
+/** Storage format of arrays. In key blocks of a CPU the last axis is the tokens. */
 type Form = { dtype: Dtype; kept?: Dtype; isTransposed?: boolean };
 
 type Inputs = ReturnType<typeof makeInputs>;
 
-/** Numbers that are rounded to the case's type, as float32. */
+/** Inputs rounded to the case's type, stored as float32. */
 function makeInputs(kind: Kind, each: Case) {
   const { headDim, kvHeads, dtype, normed, rotaryDims, window, chunked, softcap } = each;
   const { heads } = shapeOf(each);
@@ -139,7 +139,7 @@ function makeInputs(kind: Kind, each: Case) {
       return { position, slot, row };
     }),
   );
-  /** A slot without a token holds NaN: what is read there and should not be spoils the result. */
+  /** Slots without a token hold NaN, so that reading one spoils the result. */
   const pool = (key: string) => {
     const filled = new Float32Array(BLOCKS * kvHeads * BLOCK_TOKENS * headDim).fill(Number.NaN);
     for (const [row, { start, count }] of rows.entries()) {
@@ -207,7 +207,7 @@ function compute(
   { dtype, kept = dtype, isTransposed = false }: Form,
   splits?: number,
 ) {
-  // Each has pools of its own: what one has written must not be there for the other.
+  // Separate pools, so that the device does not see what the reference wrote.
   const stored = (pool: Float32Array, isKeys: boolean) => {
     const made = astype(astype(array(pool, poolShape), rounded), kept);
     if (!isKeys || !isTransposed) return made;
@@ -228,7 +228,7 @@ function compute(
   function launch(): MlxArray {
     if (kind === "decode") return by.decode(x, pools, tables, own, splits);
     if (kind === "copy") {
-      // Two blocks in one launch, and the second pool behind the first.
+      // Two blocks in one launch, and both pools in one evaluation.
       const pairs = array(
         Int32Array.of(blockOf(1, 0), blockOf(0, 64), blockOf(3, 32), blockOf(2, 200)),
       );

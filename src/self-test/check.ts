@@ -1,25 +1,25 @@
-// A check of the self-test: what a device computes, beside plain arithmetic.
+// A check of the self-test compares what a device computes with plain arithmetic.
 import type { Device, LinearOptions } from "../device/device.ts";
 import { evaluate, type MlxArray } from "../mlx/array.ts";
 import { astype } from "../mlx/ops.ts";
 import { hold } from "../mlx/scope.ts";
 import { uniform } from "./tiny-weights.ts";
 
-/** By how much numbers differ from what they should be, and by how much they may. */
+/** The largest error of a result, and the largest that is allowed. */
 export type Finding = { what: string; worst: number; most: number };
 
 export type DeviceCheck = {
   name: string;
-  /** In a scope of its own. Throws where what was computed has another shape. */
+  /** Called in its own scope. Throws if a result has the wrong shape. */
   run(device: Device): readonly Finding[];
 };
 
-/** Numbers in [-1, 1) that are the same every time. */
+/** Pseudorandom numbers in [-1, 1), determined by the key. */
 export function noise(key: string, count: number): Float32Array {
   return uniform(`self-test/${key}`, count);
 }
 
-/** The largest difference; NaN where a number is NaN that should not be. */
+/** Finds the largest absolute error; NaN if a number is NaN unexpectedly. */
 export function compared(
   what: string,
   found: readonly number[],
@@ -38,7 +38,7 @@ export function compared(
   return { what, worst, most };
 }
 
-/** As `compared`, as a part of the largest number that is expected. */
+/** Like `compared`, but relative to the largest expected number. */
 export function comparedByPart(
   what: string,
   found: readonly number[],
@@ -50,7 +50,7 @@ export function comparedByPart(
   return { what, worst: largest === 0 ? worst : worst / largest, most };
 }
 
-/** The finding that is furthest from what is allowed, and what is wrong with it. */
+/** The finding with the largest error relative to what is allowed, and the problem if it exceeds that. */
 export function worstOf(findings: readonly Finding[]): {
   finding: Finding | undefined;
   problem?: string;
@@ -68,12 +68,12 @@ export function worstOf(findings: readonly Finding[]): {
   return { finding, problem };
 }
 
-/** Of any type, in row order. */
+/** The numbers of an array of any type, in row order. */
 export function numbersOf(x: MlxArray): number[] {
   return astype(x, "float32").numbers();
 }
 
-/** Keeps arrays as weights are kept, until the work is done. */
+/** Holds arrays as a model holds its weights, until the work is done. */
 export function keeping<T>(work: (keep: Pick<LinearOptions, "keepView" | "keepWeight">) => T): T {
   const kept: MlxArray[] = [];
   const keepView = (view: MlxArray) => {

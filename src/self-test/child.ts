@@ -1,4 +1,4 @@
-// A process of the self-test: one part of it, from one of its checks on.
+// A child process of the self-test: runs one part, from a given check on.
 import { Worker } from "node:worker_threads";
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";

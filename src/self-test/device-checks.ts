@@ -1,4 +1,4 @@
-// All that is checked of a device, without models.
+// All checks of a device that need no model.
 import type { Device } from "../device/device.ts";
 import { Scope } from "../mlx/scope.ts";
 import { attentionChecks } from "./attention-checks.ts";

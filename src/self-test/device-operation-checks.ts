@@ -1,4 +1,4 @@
-// What devices compute by their own means in the place of MLX's operations, against plain arithmetic.
+// Checks the operations that devices implement in place of MLX's, against plain arithmetic.
 import type { Device, FloatType } from "../device/device.ts";
 import { array, evaluate, type MlxArray } from "../mlx/array.ts";
 import type { Dtype } from "../mlx/dtype.ts";
@@ -77,11 +77,11 @@ const operations: Record<string, (device: Device) => Made[]> = {
     [device.stage(Int32Array.of(3, -4, 5, 6), [2, 2]), [3, -4, 5, 6]],
     [device.spread(Int32Array.of(3, -4, 5)), [3, -4, 5]],
     [device.fetch(multiply(matrix(), 2)), values.map((x) => 2 * x)],
-    // A view, whose numbers are not one behind the other.
+    // A view that is not contiguous.
     [device.fetch(slice(matrix(), 1, 0, 2)), byRow(values, (row) => row.slice(0, 2))],
   ],
   tracing: (device) => {
-    // The third call is of a step that was recorded, where steps are.
+    // A device that records steps has recorded it before the third call.
     const build = ([x]: MlxArray[]) => [add(multiply(x!, 2), 1)];
     const traced = device.trace(build, () => [zeros([ROWS, COLUMNS])]);
     const found = [1, 2, 3].map((factor) => {

@@ -1,4 +1,4 @@
-// What is checked through the engine as a server uses it: its Worker, the scheduler, the caches, sampling, grammars.
+// Checks of the engine as a server uses it: the Worker, the scheduler, the caches, sampling, grammars.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -41,7 +41,7 @@ export async function withModel<T>(
   }
 }
 
-/** Submits at once; resolves when all answers are there. */
+/** Submits synchronously; resolves when all answers have finished. */
 export async function answersOf(
   engine: EngineClient,
   model: string,
@@ -71,7 +71,7 @@ export function requestOf(model: TinyModel, more: Partial<EngineRequest> = {}): 
   };
 }
 
-/** How many tokens of an answer are others than they should be, of which none may be. */
+/** The number of wrong tokens in an answer, of which none is allowed. */
 export function sameTokens(
   what: string,
   found: readonly number[],
@@ -82,7 +82,7 @@ export function sameTokens(
   return { what: `${what}, tokens`, worst: Math.max(others, missing), most: 0 };
 }
 
-/** That something has happened at all: a run without it would prove nothing. */
+/** Fails unless something happened at all: a run without it would prove nothing. */
 function happened(what: string, isSo: boolean): Finding {
   return { what: `${what} did not happen`, worst: isSo ? 0 : 1, most: 0 };
 }
@@ -103,7 +103,7 @@ export function modelChecks(): EngineCheck[] {
 
 const told = ({ name }: TinyModel) => `${name}, which keeps ${keptBy[name as keyof typeof keptBy]}`;
 
-/** Against the logits and the tokens of mlx-lm. */
+/** Compares with mlx-lm's logits and tokens. */
 async function checkAlone(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
   const { last, greedy } = model;
   return await withModel(engine, model, {}, async () => {
@@ -127,7 +127,7 @@ function logSoftmax(x: readonly number[]): number[] {
   return x.map((value) => value - most - Math.log(sum));
 }
 
-/** Whatever the scheduler does to a request, its answer is the same. What it does depends on when requests arrive. */
+/** Answers must not depend on scheduling. Tries up to three times, because preemption depends on timing. */
 async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
   for (let left = 3; ; left--) {
     const { findings, preemptions } = await runTogether(engine, model);
@@ -139,7 +139,7 @@ async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Fi
 
 async function runTogether(engine: EngineClient, model: TinyModel) {
   const { name, greedy } = model;
-  // Where there is nothing but states, a place is taken by priority; elsewhere blocks run out as sequences grow.
+  // A model with states only never runs out of blocks: a request of higher priority causes the preemption instead.
   const isRecurrent = keptBy[name as keyof typeof keptBy] === "a state";
   const options = { tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks: 17 };
   return await withModel(engine, model, options, async () => {
@@ -155,7 +155,7 @@ async function runTogether(engine: EngineClient, model: TinyModel) {
       submit(),
       submit({ sampling: { temperature: 0, logprobs: 2 } }),
       submit({ n: 3 }),
-      // With some that wait, the one of high priority finds no place whenever it arrives.
+      // Enough waiting requests that the batch is full whenever the high-priority request arrives.
       ...(isRecurrent ? [submit(), submit(), submit(), submit()] : []),
     ];
     const prompt = Uint32Array.from(model.prompt).reverse();
@@ -171,7 +171,7 @@ async function runTogether(engine: EngineClient, model: TinyModel) {
   });
 }
 
-/** Prompts longer than a step, and one that is longer than kernels for short ones take. */
+/** Some are longer than a step, and one is longer than kernels for short prompts take. */
 const lengths = [700, 5, 130, 64, 33, 257, 1, 96, 40, 31, 32, 180];
 
 async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
@@ -200,10 +200,10 @@ async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
   ]);
 }
 
-/** Logits that are nearer than this may be rounded the other way. */
+/** Rounding may reverse the order of two tokens whose log-probabilities are closer than this. */
 const CLOSE_CALL = 1e-3;
 
-/** The same tokens, up to where two were as good as equally likely. */
+/** Compares tokens up to the first close call between two of them. */
 function sameButCloseCalls(what: string, found: Answer, expected: Answer): Finding {
   const at = expected.tokens.findIndex((token, i) => token !== found.tokens[i]);
   const [best, second] = expected.events[at]?.top ?? [];

@@ -1,4 +1,4 @@
-// How fast the engine is, with a small model of random weights.
+// Measures the engine's speed with a small model of random weights.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,13 +28,13 @@ const config = {
 const MODEL = "speed";
 const [ROWS, PROMPT, ANSWER] = [16, 96, 32];
 
-/** Prompts by their tokens, decoding by one request and by many. */
+/** Measures prefill, and decoding with one request and with many. */
 export async function measureEngine(engine: EngineClient): Promise<Figure[]> {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-self-test-"));
   try {
     writeModel(folder);
     await engine.load(MODEL, folder, { maxBatch: ROWS, blocks: 512, warmUp: true });
-    // What is compiled when it is first used is not counted.
+    // Compile kernels before anything is measured.
     for (const rows of [1, ROWS]) await run(engine, "warm-up", rows, 4);
     const one = await run(engine, "one", 1, ANSWER);
     const many = await run(engine, "many", ROWS, ANSWER);
@@ -46,7 +46,7 @@ export async function measureEngine(engine: EngineClient): Promise<Figure[]> {
         name: `the engine, ${ROWS} requests`,
         value: many.rate,
         unit: "tokens/s",
-        part: { of: `${ROWS} times one`, value: many.rate / (ROWS * one.rate), least: 0.1 },
+        part: { of: "linear scaling", value: many.rate / (ROWS * one.rate), least: 0.1 },
       },
     ];
   } finally {
@@ -54,7 +54,7 @@ export async function measureEngine(engine: EngineClient): Promise<Figure[]> {
   }
 }
 
-/** Tokens a second of prompts until the last first token, and of answers from then on. */
+/** Tokens per second: of prompts until every request has a first token, then of answers. */
 async function run(engine: EngineClient, name: string, rows: number, maxTokens: number) {
   const start = performance.now();
   const firsts: number[] = [];
@@ -104,7 +104,7 @@ function writeModel(folder: string): void {
       ),
     );
   }
-  // The same numbers in every tensor: what they are makes no difference.
+  // All tensors share the same numbers: values do not affect the speed.
   const most = Math.max(...Object.values(shapes).map(count));
   const values = noise("weights", most).map((x) => x / 20);
   const halves = new Uint16Array(most);

@@ -1,5 +1,5 @@
-// Experts: which of them a router chooses, what they make, and how that is put together, by the device at hand and by
-// plain arithmetic.
+// Checks a device's mixtures of experts against plain arithmetic: routing, products with experts, and the weighted sum
+// of their outputs.
 import type { Device, FloatType, Linear } from "../device/device.ts";
 import type { Routing } from "../kernels/token/routing.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
@@ -44,7 +44,7 @@ export function expertChecks(device: Device): DeviceCheck[] {
   ];
 }
 
-/** One token, few, many; experts with many rows and one without. */
+/** One token, a few, and many; some experts have many rows, and one has none. */
 const fewExperts = {
   shape: [6, 128, 256],
   rows: [
@@ -54,7 +54,7 @@ const fewExperts = {
   ],
 } as const;
 
-/** For which some GPUs have wider tiles. */
+/** A shape for which some GPUs have wider tiles. */
 const wideExperts = { shape: [3, 256, 128], rows: [[128, 2]] } as const;
 
 function checkExperts(
@@ -104,14 +104,14 @@ const plainRouting = {
 
 const routings: Readonly<Record<string, RoutingCase>> = {
   softmax: {},
-  "softmax, shares as they are, scaled": { isNormalized: false, scale: 2.5 },
+  "softmax, not normalized, scaled": { isNormalized: false, scale: 2.5 },
   "sigmoids with a correction": { scores: "sigmoid", scale: 1.5, isCorrected: true },
   "groups by their best two": {
     scores: "sigmoid",
     groups: { count: 8, kept: 3, best: 2 },
     each: 6,
   },
-  "groups that leave out the others": {
+  "groups that exclude the others": {
     scores: "sigmoid",
     groups: { count: 4, kept: 1, best: 2, leavesOut: true },
     each: 8,

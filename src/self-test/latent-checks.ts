@@ -1,4 +1,4 @@
-// Attention over latent vectors by the device at hand and by plain arithmetic.
+// Checks a device's latent attention against plain arithmetic.
 import type { Device, FloatType } from "../device/device.ts";
 import type { LatentAttention, LatentShape } from "../kernels/attention/latent-attention.ts";
 import { packPlaces, packTables, packTiles } from "../kernels/attention/paged-attention.ts";
@@ -84,7 +84,7 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
     const count = shape.reduce((a, b) => a * b);
     return astype(astype(array(noise(key, count), shape), dtype), "float32");
   };
-  /** A slot without a token holds NaN. */
+  /** Slots without a token hold NaN. */
   const before = new Float32Array(BLOCKS * BLOCK_TOKENS * dims).fill(Number.NaN);
   for (const [row, { start }] of rows.entries()) {
     const known = noise(`latents ${row}`, start * dims);
@@ -96,7 +96,7 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
     }
   }
   const absorbed = rounded("absorbed", [tokens.length, heads * latent]);
-  // As products leave them: features of queries that are not rotary, queries, then latents, then others.
+  // Columns as projections leave them: per head non-rotary and rotary query features, then latents, then others.
   const spare = 6;
   const [stride, first] = [spare + rotary, heads * (spare + rotary)];
   const projected = rounded("projected", [tokens.length, first + dims + 2]);

@@ -1,11 +1,11 @@
-// What the self-test tells a child: one argument. What a child tells: a line of JSON each on standard output, written at
-// once, so that what was started last is known when native code ends the process.
+// Messages between the self-test and its child processes. A child gets its job as one argument, and reports by lines of
+// JSON on standard output. They are written at once, so that the last started check is known if native code crashes.
 import { writeSync } from "node:fs";
 import type { EngineReport } from "../engine/protocol.ts";
 import type { Finding } from "./check.ts";
 
-/** Each is run by processes of its own: the device's kernels and operations, the engine, how fast they are. What is
- * measured is alone on its machine. */
+/** Each part runs in its own processes: the device's kernels and operations, the engine, and their speeds. Measured
+ * parts run alone on the machine. */
 export const parts = {
   device: { isMeasured: false },
   engine: { isMeasured: false },
@@ -14,17 +14,17 @@ export const parts = {
 } as const;
 export type Part = keyof typeof parts;
 
-/** What a child is to do. */
+/** A child's task. */
 export type Job = {
   part: Part;
-  /** The index of the first check, and how far it is from one to the next: the others are other processes'. */
+  /** Index of the first check, and stride to the next: other processes run the checks in between. */
   from: number;
   step: number;
-  /** Checks with this in their names. */
+  /** Run only checks whose names contain this. */
   only: string;
 };
 
-/** No flag of the command line: only the self-test itself starts such a process. */
+/** Not a public flag: only the self-test itself starts such a process. */
 const JOB = "--self-test-job";
 
 export const jobArgs = (job: Job): string[] => [JOB, JSON.stringify(job)];
@@ -33,38 +33,38 @@ export function readJob([first, job]: readonly string[]): Job | undefined {
   return first === JOB && job !== undefined ? (JSON.parse(job) as Job) : undefined;
 }
 
-/** How fast something is. */
+/** A measured speed. */
 export type Figure = {
   name: string;
   value: number;
   unit: string;
-  /** Of what this machine's memory or its products allow, as measured here too. */
+  /** Share of a limit measured on this machine. Below `least` the speed counts as slow. */
   part?: { of: string; value: number; least: number } | undefined;
 };
 
 export type Line =
-  /** First of all: what there is to check. */
+  /** The first line: the names of all checks. */
   | { kind: "plan"; checks: readonly string[]; engine?: EngineReport }
   | { kind: "start"; index: number }
   | {
       kind: "done";
       index: number;
       ms: number;
-      /** Of what was compared, what differs most, as a part of what is allowed. */
+      /** The comparison with the largest error relative to what is allowed. */
       finding?: Finding | undefined;
       figures?: readonly Figure[] | undefined;
-      /** Why it has failed. */
+      /** Why it failed. */
       problem?: string | undefined;
     };
 
-/** What a check belongs to: its name up to the details. */
+/** The group of a check: its name without the details. */
 export const groupOf = ({ name }: { name: string }) => name.split(":")[0]!;
 
 export function tell(line: Line): void {
   writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
-/** A line that is none of ours is undefined. */
+/** Parses a line of a child; undefined for other output. */
 export function readLine(text: string): Line | undefined {
   try {
     return text.startsWith('{"kind":') ? (JSON.parse(text) as Line) : undefined;
@@ -75,7 +75,7 @@ export function readLine(text: string): Line | undefined {
 
 export type Outcome = Pick<Extract<Line, { kind: "done" }>, "finding" | "figures" | "problem">;
 
-/** Runs a job's checks. What one throws is its problem. */
+/** Runs a job's checks. An error thrown by a check is reported as its problem. */
 export async function perform<T extends { name: string }>(
   checks: readonly T[],
   { from, step }: Job,

@@ -1,14 +1,14 @@
-// What operations are checked with: two matrices, plain arithmetic over their rows, and how what comes out is compared.
+// Inputs and reference for checks of operations: two matrices, plain arithmetic over their rows, and the comparison.
 import type { Device } from "../device/device.ts";
 import { array, type MlxArray } from "../mlx/array.ts";
 import { compared, type DeviceCheck, noise, numbersOf } from "./check.ts";
 import { rowsOf } from "./plain-products.ts";
 
-/** What was made, and what it should be. */
+/** A result, the expected numbers, and the tolerance. */
 export type Made = readonly [found: MlxArray, expected: readonly number[], most?: number];
 
 const MOST = 1e-5;
-/** Powers, logarithms and the like are less exact there. */
+/** A GPU's powers, logarithms and the like are less exact. */
 const GPU_SLACK = 10;
 export const [ROWS, COLUMNS] = [37, 70];
 export const values = [...noise("values", ROWS * COLUMNS).map((x) => 3 * x)];

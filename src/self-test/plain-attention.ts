@@ -1,5 +1,5 @@
-// The reference for the kernels of src/kernels: JavaScript numbers and plain loops. As a BlockAttention it stands in
-// for the kernels in tests of the paged store on a CPU, where it writes into MLX's memory.
+// Reference attention: JavaScript numbers and plain loops. As a BlockAttention it replaces the kernels in tests of the
+// paged store on a CPU, where it writes to MLX's memory.
 import {
   type BlockAttention,
   type LayerWork,
@@ -44,18 +44,18 @@ export function prepared(
   return rotated;
 }
 
-/** A value, which is not rotated. */
+/** One value head of a token: normalized, not rotated. */
 export function preparedValue(head: readonly number[], { norms }: PlainWork): number[] {
   return norms?.value ? normed(head, norms.value, norms.eps) : [...head];
 }
 
-/** One head divided by its root mean square. */
+/** RMSNorm of one head. */
 export function normed(head: readonly number[], norm: readonly number[], eps: number): number[] {
   const mean = head.reduce((sum, value) => sum + value * value, 0) / head.length;
   return head.map((value, i) => (value / Math.sqrt(mean + eps)) * norm[i]!);
 }
 
-/** One query over the keys and values of its sequence. */
+/** Attention of one query to the keys and values of its sequence. */
 export function attended(
   query: readonly number[],
   keys: readonly ArrayLike<number>[],
@@ -84,7 +84,7 @@ export function attended(
   return output;
 }
 
-/** Over pools in the CPU's memory, float32. */
+/** For float32 pools in host memory. */
 export class PlainAttention implements BlockAttention {
   readonly #shape: PagedShape;
 
@@ -97,7 +97,7 @@ export class PlainAttention implements BlockAttention {
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
-  /** Queries that are not wanted are NaN. */
+  /** With `lastQueries`, all queries but each row's last are NaN. */
   prepare(
     qkv: MlxArray,
     pools: Pools,
@@ -174,7 +174,7 @@ export class PlainAttention implements BlockAttention {
 
   free(): void {}
 
-  /** Where a head of a slot begins in a pool. */
+  /** Offset of a slot's head in a pool. */
   #at(slot: number, kv: number): number {
     const { kvHeads, headDim } = this.#shape;
     const block = Math.floor(slot / BLOCK_TOKENS);
@@ -182,7 +182,7 @@ export class PlainAttention implements BlockAttention {
   }
 }
 
-/** Of the newest token of each sequence, packed. */
+/** Packed places of the newest token of each sequence. */
 export function newestPlaces(tables: MlxArray): MlxArray {
   const tokens = unpackTables(tables).map(({ length, blocks }, row) => {
     const position = length - 1;

@@ -1,4 +1,4 @@
-// The reference for latent attention: JavaScript numbers and plain loops, over a pool in the CPU's memory, float32.
+// Reference latent attention: JavaScript numbers and plain loops, over a float32 pool in host memory.
 import {
   joinedRows,
   type LatentAttention,
@@ -70,7 +70,7 @@ export class PlainLatentAttention implements LatentAttention {
   free(): void {}
 }
 
-/** The features behind the latent ones, 2i with 2i + 1. */
+/** Interleaved RoPE (2i with 2i + 1) of the features after the latent ones. */
 function rotatedPairs(
   x: readonly number[],
   latent: number,

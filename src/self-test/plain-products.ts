@@ -1,4 +1,4 @@
-// The reference for products, quantized matrices and routers: JavaScript numbers and plain loops.
+// Reference products, dequantization and routing: JavaScript numbers and plain loops.
 import type { Routing } from "../kernels/token/routing.ts";
 import type { Quantization } from "../mlx/ops.ts";
 
@@ -16,14 +16,13 @@ export function product(x: readonly number[], matrix: readonly number[], inputs:
   return made;
 }
 
-/** The rows of a matrix. */
 export function rowsOf(x: readonly number[], width: number): number[][] {
   return Array.from({ length: x.length / width }, (_, i) => x.slice(i * width, (i + 1) * width));
 }
 
 export const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
-/** The first half of each row gates the second. */
+/** SwiGLU: the first half of each row gates the second. */
 export function gated(x: readonly number[], width: number): number[] {
   return rowsOf(x, width).flatMap((row) =>
     row.slice(0, width / 2).map((gate, i) => gate * sigmoid(gate) * row[width / 2 + i]!),
@@ -32,14 +31,14 @@ export function gated(x: readonly number[], width: number): number[] {
 
 const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
-/** A sign, four bits of exponent and three of mantissa. */
+/** FP8: a sign bit, four exponent bits and three mantissa bits. */
 function e4m3(byte: number): number {
   const sign = byte & 0x80 ? -1 : 1;
   const [exponent, mantissa] = [(byte >> 3) & 15, byte & 7];
   return sign * (exponent === 0 ? mantissa * 2 ** -9 : (1 + mantissa / 8) * 2 ** (exponent - 7));
 }
 
-/** One field of so many bits, from a row of them without gaps. */
+/** The field number `index` of tightly packed fields of `bits` bits. */
 function field(bytes: Uint8Array, index: number, bits: number): number {
   let value = 0;
   for (let bit = 0; bit < bits; bit++) {
@@ -49,7 +48,7 @@ function field(bytes: Uint8Array, index: number, bits: number): number {
   return value;
 }
 
-/** What a matrix as MLX has quantized it stands for. Scales of "affine" are numbers, others bytes. */
+/** Dequantizes a matrix in MLX's format. Scales are numbers for "affine", otherwise bytes. */
 export function dequantized(
   packed: Uint8Array,
   scales: readonly number[],
@@ -71,7 +70,7 @@ export function dequantized(
   });
 }
 
-/** The share of each expert of one token, by its number. `raw`: of its router, and one more with a gate. */
+/** One token's share of each chosen expert. `raw`: router logits, then the shared experts' gate, if any. */
 export function routed(
   raw: readonly number[],
   routing: Omit<Routing, "correction"> & { correction?: readonly number[] | undefined },

@@ -1,5 +1,5 @@
-// The reference for convolutions and scans: JavaScript numbers and plain loops. As a Recurrence it stands in for the
-// kernels in tests on a CPU, where it writes into MLX's memory.
+// Reference convolutions and scans: JavaScript numbers and plain loops. As a Recurrence it replaces the kernels in
+// tests on a CPU, where it writes to MLX's memory.
 import type {
   Convolution,
   GivenGates,
@@ -19,12 +19,12 @@ export type PlainConvolution = {
   column: number;
 };
 
-/** The channels of rows that may have more. */
+/** The columns of rows that the convolution reads. */
 export function channelsOf(rows: number[][], { column, weight }: PlainConvolution): number[][] {
   return rows.map((row) => row.slice(column, column + weight[0]!.length));
 }
 
-/** Inputs of one sequence, those that were kept first; (count, channels) */
+/** `inputs`: kept inputs of one sequence, then new ones -> (count, channels) */
 export function convolved(
   inputs: number[][],
   { weight, bias, silu }: PlainConvolution,
@@ -39,7 +39,7 @@ export function convolved(
   );
 }
 
-/** One token of one head: changes the state (values, keys), and returns what is read from it. */
+/** One token of one head: updates the state (values, keys) and returns its output. */
 function scanned(
   state: number[][],
   {
@@ -70,7 +70,7 @@ function scanned(
   });
 }
 
-/** Divided by its root mean square, times a scale. */
+/** RMS-normalized, times a scale. */
 function normed(x: number[], eps: number, scale: number): number[] {
   const mean = dot(x, x) / x.length;
   return x.map((each) => (scale * each) / Math.sqrt(mean + eps));
@@ -87,7 +87,7 @@ export const plainRows = (x: MlxArray): number[][] => {
   );
 };
 
-/** What a token brings to a scan: its row, and how each of the heads uses it. */
+/** One token of a scan: its row, and the gates of each head. */
 export type PlainToken = {
   x: number[];
   heads: { decay: number[]; beta: number; finish: (read: number[]) => number[] }[];
@@ -132,7 +132,7 @@ function rawHeads({ raw, columns }: RawGates, heads: number): PlainToken["heads"
   );
 }
 
-/** The tokens of one sequence through one layer; `states` (heads, values, keys) are changed. */
+/** Scans the tokens of one sequence and updates `states` (heads, values, keys). */
 export function scanRows(
   tokens: readonly PlainToken[],
   states: number[][][],
@@ -181,7 +181,7 @@ function unpackMoves(moves: MlxArray): RowMove[] {
   return each.slice(0, rows).map(([first, count, from, to]) => ({ first, count, from, to }));
 }
 
-/** Over pools in the CPU's memory, float32. All slots are read before any is written, as a launch may do. */
+/** For float32 pools in host memory. Reads all slots before it writes any, as a kernel launch may. */
 export const plainRecurrence: Recurrence = {
   convolve(x, pool, moves, convolution) {
     evaluate(x, moves);

@@ -1,4 +1,4 @@
-// Products with matrices, quantized ones, and those of heads, by the device at hand and by plain arithmetic.
+// Checks a device's matrix products against plain arithmetic: dense, quantized, and per head.
 import type { Device, FloatType } from "../device/device.ts";
 import { packedFor } from "../device/linear.ts";
 import type { Matrix } from "../kernels/product/matrix.ts";
@@ -15,7 +15,7 @@ import {
 import { normed } from "./plain-attention.ts";
 import { dequantized, gated, product, rowsOf } from "./plain-products.ts";
 
-/** As parts of the largest number: rows, weights and sums may each be rounded to the type. */
+/** Tolerance relative to the largest number: rows, weights and sums may each be rounded to the type. */
 export function mostOf(device: Device, dtype: FloatType): number {
   if (dtype === "float32") return device.backend === "cpu" ? 1e-5 : 1e-4;
   return dtype === "float16" ? 3e-3 : 2e-2;
@@ -34,7 +34,7 @@ export const modeName = ({ mode, bits, groupSize }: Required<Quantization>) =>
 
 const types: readonly FloatType[] = ["float32", "float16", "bfloat16"];
 
-/** Those that models on this device compute in. */
+/** The types that models on this device compute in. */
 export function computedTypes(device: Device): FloatType[] {
   return types.filter((dtype) => device.computeType(dtype) === dtype);
 }
@@ -67,7 +67,7 @@ export function rounded(key: string, shape: readonly number[], dtype: FloatType)
   return astype(array(noise(key, count), shape), dtype);
 }
 
-/** A matrix as the device has it, and its numbers. Those of a quantized one are unpacked here. */
+/** A matrix in the device's format, and its numbers, which are dequantized here. */
 export function makeMatrix(
   device: Device,
   key: string,
@@ -86,7 +86,7 @@ export function makeMatrix(
   return { matrix: { kind: "packed", matrix: packedFor(device, matrix), quantization }, numbers };
 }
 
-/** Rows for each way to multiply: a vector, few, many of two kinds, and those of prompts. */
+/** Numbers of rows, one per kind of kernel: a vector, few rows, many rows (two kinds), prompts. */
 const rowCounts = [1, 5, 40, 100, 300];
 
 function checkLinear(
@@ -125,7 +125,7 @@ function checkLinear(
         close(" and a bias", biased(x), added),
         close(" and a residual", sum, plainSum),
         close(
-          ", a residual and a norm behind it",
+          ", a residual and a norm after it",
           normedSum,
           rowsOf(plainSum, outputs).flatMap((row) => normed(row, numbersOf(sumWeight), eps)),
         ),
@@ -136,7 +136,7 @@ function checkLinear(
   });
 }
 
-/** Rows that are no whole tiles, and more of them than most kernels take; with a gate as many columns as fill a GPU. */
+/** More rows than most kernels take, not a multiple of a tile; with a gate, enough columns to fill a GPU. */
 function checkPrompt(device: Device, dtype: FloatType): Finding[] {
   const [rows, inputs] = [1020, 64];
   const x = rounded("x", [rows, inputs], dtype);

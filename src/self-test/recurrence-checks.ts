@@ -1,5 +1,5 @@
-// Convolutions and scans by the device at hand and by plain arithmetic. Slots hold large numbers beforehand, so that one
-// that is read and should not be is noticed.
+// Checks a device's convolutions and scans against plain arithmetic. All slots hold large numbers beforehand, so that
+// reading a wrong slot is noticed.
 import type { Device, FloatType } from "../device/device.ts";
 import {
   type Convolution,
@@ -29,7 +29,7 @@ type ConvolutionCase = {
   dtype: FloatType;
   activation?: "silu";
   isBiased?: boolean;
-  /** Columns before a row's channels. */
+  /** Unused columns before a row's channels. */
   spare?: number;
 };
 
@@ -42,7 +42,7 @@ const convolutions: readonly ConvolutionCase[] = [
 ];
 
 type ScanCase = {
-  /** Whose layers are like it. */
+  /** A model that has such layers. */
   like: string;
   heads: number;
   keyHeads: number;
@@ -53,15 +53,15 @@ type ScanCase = {
   isNormed?: boolean;
   isSkipping?: boolean;
   isErasing?: boolean;
-  /** How decays and betas are given; for each head unless it says. */
+  /** Format of decays and betas; by default one of each per head. */
   gates?: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
-  /** Of prompts, or of many sequences' tokens: both have kernels of their own for types of 16 bits. */
+  /** Prompts, or one token of many sequences: both have their own kernels for 16-bit types. */
   of?: "prompts" | "tokens";
 };
 
 const delta = { isDelta: true, isNormed: true } as const;
 
-/** Heads of values and of keys, and their sizes. */
+/** Numbers of value and key heads, and their dimensions. */
 type Sizes = [heads: number, keyHeads: number, keyDim: number, valueDim: number];
 
 const scanOf = (
@@ -108,7 +108,7 @@ function told({ heads, keyHeads, keyDim, valueDim, gates, dtype }: ScanCase): st
 
 const NONE = -1;
 
-/** Chunks and single tokens: from nothing, in place, and from a slot that stays. */
+/** Chunks and single tokens: without a state, in place, and from a slot that must not change. */
 const moves: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 1, from: NONE, to: 4 },
@@ -118,7 +118,7 @@ const moves: readonly RowMove[] = [
   { first: 41, count: 3, from: 0, to: 5 },
 ];
 
-/** Behind a single token; blocks of 16 and 32 end in them. */
+/** After a single token, so that blocks of 16 and 32 end within these prompts. */
 const prompts: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 15, from: 0, to: 1 },
@@ -126,7 +126,7 @@ const prompts: readonly RowMove[] = [
   { first: 80, count: 65, from: 0, to: 5 },
 ];
 
-/** So many that a large GPU gives each multiprocessor several heads. */
+/** Enough sequences that a large GPU gives each SM several heads. */
 const tokensOfMany = Array.from({ length: 34 }, (_, first): RowMove => {
   const to = first + 1;
   return { first, count: 1, from: [NONE, to, 0][first % 3]!, to };
@@ -151,7 +151,7 @@ function rounded(key: string, shape: number[], dtype: FloatType, factor = 1): Ml
   );
 }
 
-/** The same by both, on pools of their own. */
+/** Runs the device and the reference, each on its own pool, and compares. */
 function checkBoth(
   device: Device,
   pool: Float32Array,
@@ -196,7 +196,7 @@ function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
     shape,
     (by, own) => by.convolve(x, own, packed, convolution),
     tolerances[dtype],
-    // Inputs that were kept are large.
+    // Relative, because kept inputs are large.
     comparedByPart,
   );
 }
@@ -207,7 +207,7 @@ function checkScan(each: ScanCase, device: Device): Finding[] {
   const isPrompts = each.of === "prompts";
   const rows = isPrompts ? prompts : each.of === "tokens" ? tokensOfMany : moves;
   const tokens = rows.reduce((sum, { count }) => sum + count, 0);
-  // Values first, as Mamba 2 has them, and something that is not read.
+  // Values first, as in Mamba 2, and unused columns last.
   const keys = heads * valueDim;
   const columns = { values: 0, keys, queries: keys + keyHeads * keyDim };
   const end = columns.queries + keyHeads * keyDim;
@@ -225,7 +225,7 @@ function checkScan(each: ScanCase, device: Device): Finding[] {
   };
   const isGiven = gates === undefined || gates === "byFeature";
   const inputs: ScanInputs = {
-    // A state that more is taken from than there is grows without end.
+    // Smaller inputs with erasing: a state that loses more than it holds would diverge.
     x: rounded("x", [tokens, width], dtype, isErasing ? 0.125 : 1),
     gates: isGiven ? givenGates(each, tokens) : rawGates(each, tokens),
   };
@@ -241,18 +241,18 @@ function givenGates({ heads, keyDim, gates, isNormed, of }: ScanCase, tokens: nu
   const isPrompts = of === "prompts";
   const width = gates === "byFeature" ? heads * keyDim : heads;
   const decays = between("decays", tokens * width, isPrompts ? 0.97 : 0.3, 1);
-  // A state that is forgotten at once.
+  // One decay of 0: the state is forgotten at once.
   if (isPrompts) decays.fill(0, heads * 40, heads * 40 + 1);
   return {
     decays: array(decays, [tokens, width]),
-    // The delta rule diverges where beta times the key's square is above 2.
+    // The delta rule diverges if beta times the key's squared norm exceeds 2.
     betas: array(between("betas", tokens * heads, 0, isNormed ? 1 : 0.03), [tokens, heads]),
   };
 }
 
 function rawGates({ heads, keyDim, valueDim, dtype, gates }: ScanCase, tokens: number): RawGates {
   const values = heads * valueDim;
-  // Of the first head, e to the step is too large for a float; of the second, it is next to nothing.
+  // In the first head exp(step) overflows float32; in the second it nearly vanishes.
   const bias = [120, -12, ...noise("bias", heads)].slice(0, heads);
   const rate = [-0.005, -1, ...between("rate", heads, -1, -0.3)].slice(0, heads);
   const byFeature = gates === "rawByFeature";

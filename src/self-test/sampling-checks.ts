@@ -1,4 +1,4 @@
-// Sampling against plain arithmetic, and answers that are constrained by a grammar.
+// Checks sampling against plain arithmetic, and answers that are constrained by a grammar.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { EngineClient } from "../engine/client.ts";
@@ -30,7 +30,7 @@ const kinds: Record<string, Partial<Sampling>> = {
   "all of them": { temperature: 1.3, topK: 20, topP: 0.9, minP: 0.02 },
 };
 
-/** The tokens that one step draws, of logits that are known. */
+/** Checks the tokens that one step draws from known logits. */
 async function checkDraws(engine: EngineClient): Promise<Finding[]> {
   const model = tinyModel("llama");
   return await withModel(engine, model, {}, async () => {
@@ -42,7 +42,7 @@ async function checkDraws(engine: EngineClient): Promise<Finding[]> {
       const expected = answers.map((_, answer) =>
         plainDraw(model.last, sampling, unitNumber(seed + answer, 0)),
       );
-      // A number as good as on the boundary between two tokens may draw either.
+      // A random number very close to the boundary between two tokens may draw either.
       const clear = [...expected.keys()].filter((answer) => expected[answer] !== undefined);
       return sameTokens(
         what,
@@ -54,7 +54,7 @@ async function checkDraws(engine: EngineClient): Promise<Finding[]> {
   });
 }
 
-/** The token that this number draws, undefined where it is close to another. */
+/** The token that a random number draws; undefined if it is close to drawing another. */
 function plainDraw(
   logits: readonly number[],
   { temperature, topK, topP = 1, minP = 0 }: Sampling,
@@ -111,7 +111,7 @@ async function checkPenalties(engine: EngineClient): Promise<Finding[]> {
   });
 }
 
-/** It ends answers that may end. */
+/** The stop token. */
 const STOP = 0;
 
 const formats = {
@@ -171,7 +171,7 @@ async function checkGrammars(engine: EngineClient): Promise<Finding[]> {
   }
 }
 
-/** A token is a byte. */
+/** Each token is one byte. */
 function writeByteTokenizer(folder: string): void {
   const vocab = Object.fromEntries(BYTE_CHARS.map((char, id) => [char, id]));
   const tokenizer = {

@@ -1,5 +1,5 @@
-// The self-test: its checks run in processes of their own. One that native code ends fails the check that it was at, and
-// another goes on with the next.
+// Runs the self-test's checks in child processes. If native code crashes one, the check that was running fails, and a
+// new process continues with the next check.
 import type { EngineReport } from "../engine/protocol.ts";
 import { linesOf } from "../lines.ts";
 import type { Finding } from "./check.ts";
@@ -15,13 +15,13 @@ export type Result = {
 };
 
 export type SelfTestOptions = {
-  /** What a child is started with, before its arguments. */
+  /** The command of a child, without its arguments. */
   program: readonly string[];
-  /** Checks with this in their names. */
+  /** Run only checks whose names contain this. */
   only?: string | undefined;
-  /** So many run checks at once that measure nothing. */
+  /** Number of processes at once, except for parts that are measured. */
   processes?: number;
-  /** A check that takes longer has failed. */
+  /** Timeout of a check. */
   checkMs?: number;
   onStart?: (part: Part, name: string, index: number, count: number) => void;
   onDone?: (result: Result) => void;
@@ -34,7 +34,7 @@ const CHECK_MS = 300_000;
 export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   const results: Result[] = [];
   const onDone = (result: Result) => {
-    // What keeps processes from their checks is one problem, however many there are.
+    // If several processes fail to start for the same reason, report it once.
     const isSame = ({ part, name, problem }: Result) =>
       part === result.part && name === result.name && problem === result.problem;
     if (results.some(isSame)) return;
@@ -54,7 +54,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   return results;
 }
 
-/** The checks that are one process's, and those behind it where it ends too early. */
+/** Runs the checks of one share, starting a new process after each crash. */
 async function testShare(
   job: Job,
   options: SelfTestOptions & { onDone: (result: Result) => void },
@@ -65,8 +65,8 @@ async function testShare(
     const end = await child.ended();
     const { running, checks } = child;
     if (end === undefined && running === undefined && checks) return;
-    const problem = end ?? "ended before it was done";
-    // Before the first check, or behind the last: then there is nothing to go on with.
+    const problem = end ?? "exited before it was done";
+    // It may have ended before the first check or after the last; then no check is left to run.
     const index = running ?? checks?.length ?? 0;
     const name = checks?.[index] ?? `the ${part} part's own process`;
     options.onDone({ part, name, ms: child.runningMs, problem });
@@ -83,7 +83,7 @@ class Child {
   #startMs = performance.now();
   #isLate = false;
   checks: readonly string[] | undefined;
-  /** The index of the check that it is at. */
+  /** Index of the running check. */
   running: number | undefined;
 
   constructor(job: Job, options: SelfTestOptions & { onDone: (result: Result) => void }) {
@@ -92,7 +92,7 @@ class Child {
     this.#options = options;
     const args = jobArgs(job);
     this.#process = Bun.spawn([...options.program, "doctor", ...args], {
-      // TensorFloat-32 is less exact than what is compared with. In the benchmark it is as always.
+      // TF32 exceeds the tolerances of the checks. Measured parts keep the default.
       env: { ...process.env, ...(!parts[part].isMeasured && { MLX_ENABLE_TF32: "0" }) },
       stdio: ["ignore", "pipe", "pipe"],
     });
@@ -103,7 +103,7 @@ class Child {
     return performance.now() - this.#startMs;
   }
 
-  /** How it has ended; undefined where all is well. */
+  /** Waits for the process to end, and describes how; undefined if it succeeded. */
   async ended(): Promise<string | undefined> {
     const { checkMs = CHECK_MS } = this.#options;
     const timer = setInterval(() => {
@@ -143,7 +143,7 @@ class Child {
   }
 }
 
-/** The signal that ended it, and what it said of that: Bun reports a segmentation fault and ends by another signal. */
+/** The signal or exit code, and the reason from stderr: after a segmentation fault Bun exits by another signal. */
 function describeEnd(
   signal: Bun.Subprocess["signalCode"],
   exitCode: number,
@@ -158,6 +158,6 @@ function describeEnd(
       .split("\n")
       .at(-1)!
       .replace(/^mlx-serve: /, "");
-  const how = signal ? `ended by ${signal}` : `ended with ${exitCode}`;
+  const how = signal ? `ended by ${signal}` : `exited with code ${exitCode}`;
   return said ? `${how}: ${said}` : how;
 }

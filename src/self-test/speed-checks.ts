@@ -1,5 +1,5 @@
-// A short benchmark. What the device's memory and its products come to is measured first; the rest is told as a part of
-// that, so that what is slow is known on machines that nobody has measured before.
+// A short benchmark. It first measures memory bandwidth and matmul throughput, and reports everything else relative to
+// them, so that slow results stand out on machines without earlier measurements.
 import type { Device, FloatType } from "../device/device.ts";
 import { packedFor } from "../device/linear.ts";
 import {
@@ -18,7 +18,7 @@ import { Scope } from "../mlx/scope.ts";
 import { keeping, noise } from "./check.ts";
 import type { Figure } from "./lines.ts";
 
-/** What the machine allows: bytes and operations a second. */
+/** Measured limits of the machine: bytes and floating-point operations per second. */
 export type Limits = { memory: number; products: number };
 
 export type SpeedCheck = {
@@ -26,7 +26,7 @@ export type SpeedCheck = {
   run(device: Device, limits: Limits): Figure[];
 };
 
-/** A GPU has caches of tens of megabytes, and is not filled by small matrices. */
+/** On a GPU large enough to exceed its caches of tens of megabytes, and to fill all its SMs. */
 const sizesOf = ({ backend }: Device) =>
   backend === "cpu" ? { elements: 2 ** 23, side: 512 } : { elements: 2 ** 26, side: 4096 };
 
@@ -36,7 +36,7 @@ const bytesOf = (device: Device) => (typeOf(device) === "float32" ? 4 : 2);
 const LEAST_MS = 150;
 const MOST_RUNS = 50;
 
-/** Seconds of the best run. The first may compile kernels, and is not counted. */
+/** Seconds of the best run, after a first one that may compile kernels. */
 function secondsOf(launch: () => MlxArray): number {
   const once = () => {
     using _ = new Scope();
@@ -67,13 +67,13 @@ export function measureLimits(device: Device): Limits {
   const moved = 2 * elements * bytesOf(device);
   const [a, b] = [random(device, [side, side]), random(device, [side, side])];
   return {
-    // On a CPU MLX moves them by one thread, and more is to be had by a product that uses all.
+    // On a CPU MLX adds on one thread: a product, on all threads, reaches more of the bandwidth.
     memory: Math.max(moved / secondsOf(() => add(x, 1)), vectorRate(device)),
     products: (2 * side ** 3) / secondsOf(() => matmul(a, b)),
   };
 }
 
-/** Seconds of one row by a matrix. */
+/** Seconds of a matrix-vector product. */
 function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
   const x = random(device, [1, inputs]);
   return keeping((keep) => {
@@ -83,7 +83,7 @@ function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
   });
 }
 
-/** Bytes a second of a matrix that one row is multiplied by. */
+/** Bytes of the matrix that a matrix-vector product reads per second. */
 function vectorRate(device: Device): number {
   const inputs = 2048;
   const weight = random(device, [sizesOf(device).elements / inputs, inputs]);
@@ -95,16 +95,16 @@ export const speedChecks: readonly SpeedCheck[] = [
     name: "speed: memory and products",
     run: (_, { memory, products }) => [
       { name: "memory", value: memory / 1e9, unit: "GB/s" },
-      { name: "products of large matrices", value: products / 1e9, unit: "GFLOP/s" },
+      { name: "large matrix products", value: products / 1e9, unit: "GFLOP/s" },
     ],
   },
-  { name: "speed: one row by a matrix", run: measureVectors },
+  { name: "speed: matrix-vector products", run: measureVectors },
   { name: "speed: attention", run: measureAttention },
   { name: "speed: scan", run: measureScan },
 ];
 
 const ofMemory = (rate: number, { memory }: Limits, least: number) => ({
-  of: "the memory's",
+  of: "memory bandwidth",
   value: rate / memory,
   least,
 });
@@ -120,7 +120,7 @@ function measureVectors(device: Device, limits: Limits): Figure[] {
   const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
   const packed = bytes / vectorSeconds(device, { kind: "packed", matrix, quantization }, inputs);
   const figure = (what: string, rate: number, least: number): Figure => ({
-    name: `one row by a matrix of ${what}`,
+    name: `matrix-vector product, ${what}`,
     value: rate / 1e9,
     unit: "GB/s",
     part: ofMemory(rate, limits, least),
@@ -132,7 +132,7 @@ const [HEADS, KV_HEADS, HEAD_DIM] = [16, 4, 128];
 const CONTEXT = 1024;
 const CHUNK = 256;
 
-/** Sequences of 1,024 tokens each: a token more of all, and the last tokens of one as a chunk. */
+/** Sequences of 1,024 tokens: a decode step of all of them, and a chunk at the end of one. */
 function measureAttention(device: Device, limits: Limits): Figure[] {
   const rows = device.backend === "cpu" ? 8 : 64;
   const width = CONTEXT / BLOCK_TOKENS;
@@ -183,9 +183,9 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
       name: `attention of a chunk of ${CHUNK} tokens`,
       value: products / 1e9,
       unit: "GFLOP/s",
-      // Elsewhere prompts that are longer go through MLX's own.
+      // On GPUs without chunk kernels, longer prompts use MLX's attention instead.
       part: {
-        of: "large products'",
+        of: "large matrix products",
         value: products / limits.products,
         least: chunks || device.backend === "cpu" ? 0.03 : 0.002,
       },
@@ -193,7 +193,7 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
   ];
 }
 
-/** A token of each of some sequences through the states of a layer, which are read and written. */
+/** One token per sequence, which reads and writes the states of a layer. */
 function measureScan(device: Device, limits: Limits): Figure[] {
   const [rows, heads, dims] = [device.backend === "cpu" ? 8 : 64, 16, 128];
   const pool = zeros([rows, heads, dims, dims]);
@@ -220,7 +220,7 @@ function measureScan(device: Device, limits: Limits): Figure[] {
   recurrence.free();
   return [
     {
-      name: `states of ${rows} sequences, a token each`,
+      name: `scan of ${rows} sequences, one token each`,
       value: rate / 1e9,
       unit: "GB/s",
       part: ofMemory(rate, limits, 0.1),

@@ -1,4 +1,4 @@
-// The thread that checks a device, or measures it: the only one of its process that touches MLX.
+// The thread that checks or measures a device: the only one in its process that touches MLX.
 import { workerData } from "node:worker_threads";
 import { openBlas } from "../../ffi/blas.ts";
 import { openDevice } from "../device/open.ts";

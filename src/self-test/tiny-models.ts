@@ -1,4 +1,4 @@
-// The models that the self-test carries: a configuration and what mlx-lm made of it each. Their weights follow from a seed.
+// The models built into the self-test: a configuration and mlx-lm's outputs of each. Weights are generated from a seed.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import carried from "./models.json";
@@ -17,16 +17,16 @@ export type TinyModel = TinyWeights & {
   name: string;
   seed: number;
   tensors: Record<string, number[]>;
-  /** As MLX's config.json has it: for all matrices, and under their names for some. */
+  /** As in MLX's config.json: the default, and exceptions by the names of matrices. */
   quantization?: (AffineJson & Record<string, unknown>) | undefined;
   prompt: number[];
   /** The logits of the prompt's last token. */
   last: number[];
-  /** What greedy decoding adds to the prompt. */
+  /** The tokens that greedy decoding generates. */
   greedy: number[];
 };
 
-/** By what their layers keep. scripts/goldens/self-test.ts writes models.json of them. */
+/** The state that each model's layers keep. scripts/goldens/self-test.ts writes models.json from this list. */
 export const keptBy = {
   llama: "keys and values",
   qwen3: "keys and values",
@@ -54,7 +54,7 @@ export function tinyModel(name: keyof typeof keptBy): TinyModel {
   return tinyModels.find((model) => model.name === name)!;
 }
 
-/** Writes the model's folder. */
+/** Writes the config and the weights of a model. */
 export function writeTinyModel(folder: string, model: TinyModel): void {
   const { config, quantization, seed } = model;
   const written = quantization ? { ...config, quantization } : config;

@@ -1,5 +1,5 @@
-// The weights of tiny models, from a hash of their names, and the file that they are read from: what the goldens of
-// test/golden/models were made of (scripts/goldens/models.py computes the same numbers).
+// Generates the weights of tiny models from hashes of tensor names, and writes them to a file. The goldens of
+// test/golden/models were computed with the same weights (scripts/goldens/models.py).
 import { writeFileSync } from "node:fs";
 
 /** One tensor of a safetensors file. */
@@ -24,14 +24,14 @@ export function writeSafetensors(path: string, tensors: ReadonlyMap<string, File
 
 export type TinyWeights = {
   config: { model_type: string };
-  /** By parts of tensors' names, what their numbers are multiplied by. */
+  /** Factors for tensors whose names contain the key. */
   gains?: Record<string, number> | undefined;
 };
 
-/** Whose norms are stored as their distance from 1. */
+/** Models that store a norm's weight minus 1. */
 const normsFromOne = ["gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "plamo3"];
 
-/** Of the names of embeddings. */
+/** Matches the names of embeddings. */
 const embeddings =
   /embed_tokens|wte\.|wpe\.|embed_in\.|tok_embeddings\.|token_embeddings\.|model\.embed\.|model\.embedding\./;
 
@@ -60,7 +60,7 @@ export function valuesOf(
   return values;
 }
 
-/** Numbers in [-1, 1), multiples of 2^-23: a hash of their index, seeded by the key. */
+/** Numbers in [-1, 1), multiples of 2^-23: hashes of their indices, seeded by the key. */
 export function uniform(key: string, count: number): Float32Array {
   const start = fnv1a(key);
   const made = new Float32Array(count);
@@ -84,7 +84,7 @@ export function bytesOf(data: ArrayBufferView): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** As MLX quantizes on a CPU, in float32: a scale and a bias for each group, numbers of 4 or 8 bits in words. */
+/** Quantizes exactly as MLX on a CPU, in float32: a scale and a bias per group, codes of 4 or 8 bits packed. */
 export function affineQuantized(values: Float32Array, groupSize: number, bits: number) {
   const highest = 2 ** bits - 1;
   const groups = values.length / groupSize;
@@ -97,7 +97,7 @@ export function affineQuantized(values: Float32Array, groupSize: number, bits: n
     const size = Math.max(Math.fround(Math.fround(most - least) / highest), Math.fround(1e-7));
     const edge = isLow ? least : most;
     let scale = isLow ? size : -size;
-    // The edge is exact, where it is no zero.
+    // The edge is represented exactly, unless it is 0.
     const steps = roundToEven(Math.fround(edge / scale));
     if (steps !== 0) scale = Math.fround(edge / steps);
     const bias = steps === 0 ? 0 : edge;

@@ -42,7 +42,7 @@ test("a check that ends the process fails by its name, and the others are run", 
     ["first", "passed"],
     ["writes where nothing is", expect.stringMatching(/^ended by SIG(SEGV|ILL|TRAP|ABRT)/)],
     ["throws", "a wrong shape"],
-    ["leaves", "ended with 3"],
+    ["leaves", "exited with code 3"],
     ["differs", "off by 1"],
     ["last", "passed"],
   ]);
@@ -65,7 +65,7 @@ test("a process that does not come to its checks fails, and says why", async () 
   expect(shown(await selfTest({ program: [process.execPath, file] }))).toEqual(
     ["device", "engine", "speed", "engine's speed"].map((part) => [
       `the ${part} part's own process`,
-      "ended with 1: MLX sees no GPU",
+      "exited with code 1: MLX sees no GPU",
     ]),
   );
 }, 60_000);
@@ -81,7 +81,7 @@ test("several processes have a share of the checks each, and go on behind one th
   const results = await selfTest({ program, processes: 2, onStart });
   expect(shown(results).sort()).toEqual([
     ["a", "passed"],
-    ["b", "ended with 3"],
+    ["b", "exited with code 3"],
     ["c", "passed"],
     ["d", "passed"],
     ["e", "passed"],
