@@ -1,10 +1,10 @@
-// Grammars in EBNF that clients send. xgrammar parses them, and the parsed rules are written again in a form
-// that it handles correctly: alternatives.ts says what it gets wrong. It also confuses a character of a class
-// with the character's bytes, and an alternative that begins with a loop with what follows the loop.
+// EBNF grammars sent by clients. xgrammar parses them, and the parsed rules are rewritten into a form that it compiles
+// correctly (see alternatives.ts). It also confuses a character of a class with the character's bytes, and an
+// alternative that begins with a loop with the text after the loop.
 import { Grammar } from "@mlc-ai/web-xgrammar";
 import { type Alternative, alternativesRule, textParts } from "./pattern/alternatives.ts";
 
-/** Throws an error that says what is wrong with it. */
+/** Throws an error that names the fault of the grammar. */
 export async function clientGrammar(source: string): Promise<string> {
   const read = await Grammar.fromEBNF(source);
   const text = read.toString();
@@ -31,7 +31,7 @@ export async function clientGrammar(source: string): Promise<string> {
 const PART = String.raw`"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]\*?|[\w.-]+(?:\{[^}]*\})?`;
 const SEQUENCE = String.raw`\(((?:${PART}| )+)\)`;
 
-/** As xgrammar prints it: name ::= ((part part) | (part) | "") (=(part part)) */
+/** Parses a rule as printed by xgrammar: name ::= ((part part) | (part) | "") (=(part part)) */
 function readRule(line: string) {
   const partsIn = (text: string) => text.match(new RegExp(PART, "g")) ?? [];
   const alternatives: string[][] = [];
@@ -55,12 +55,12 @@ function unescaped(text: string): string {
   });
 }
 
-/** xgrammar inlines a rule that consists of text alone; a reference to `end` keeps it from that. */
+/** xgrammar inlines a rule that contains only text; a reference to `end` prevents that. */
 function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }
 
-/** An alternative that begins with a class gets its own rule: others may begin with a character of it. */
+/** Alternatives that begin with a class get their own rule: others may begin with a character of that class. */
 function printRule(name: string, all: readonly Alternative[], follow?: string): string {
   const groups = Map.groupBy(all, ([first]) => (first?.startsWith("[") ? first : ""));
   if (groups.size === 1) return alternativesRule(name, all, follow);

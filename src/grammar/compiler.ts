@@ -1,5 +1,4 @@
-// Compiles grammars, and caches the most recently used ones up to a number of bytes, however many different
-// grammars clients send.
+// Compiles grammars, with an LRU cache bounded in bytes, so that clients cannot exhaust memory with many grammars.
 import {
   type CompiledGrammar,
   GrammarCompiler,
@@ -16,12 +15,12 @@ import { encodedTokens } from "./vocabulary.ts";
 
 type Kept = { compiled: CompiledGrammar; bytes: number };
 
-/** A vocabulary takes tens of megabytes. */
+/** A vocabulary takes tens of megabytes of memory. */
 const MAX_VOCABULARIES = 4;
 
 export class Compiler {
   readonly #maxBytes: number;
-  /** Both are ordered from the least to the most recently used. */
+  /** Both maps are in LRU order, the least recently used first. */
   readonly #compilers = new Map<string, Promise<GrammarCompiler>>();
   readonly #kept = new Map<string, Kept>();
   #bytes = 0;
@@ -65,7 +64,7 @@ export class Compiler {
     return { compiled, bytes };
   }
 
-  /** The newest grammar stays, however large it is: a matcher is about to be created from it. */
+  /** Keeps the newest grammar even if it exceeds the limit: a matcher is about to be created from it. */
   #evict(): void {
     for (const [key, { compiled, bytes }] of this.#kept) {
       if (this.#bytes <= this.#maxBytes || this.#kept.size === 1) return;
@@ -96,13 +95,13 @@ async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
   const info = await TokenizerInfo.createTokenizerInfo(tokens, "byte_level", false, size, [
     ...stopTokens,
   ]);
-  // Without xgrammar's own cache, which is unbounded.
+  // Disables xgrammar's own cache, which is unbounded.
   const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
   info.dispose();
   return compiler;
 }
 
-/** Replaces schemas, regular expressions and choices, which xgrammar gets wrong, by grammars of ours. */
+/** Replaces schemas, regular expressions and choices, which xgrammar compiles incorrectly, by grammars of ours. */
 async function rewritten(format: StructuralTagFormat): Promise<StructuralTagFormat> {
   switch (format.type) {
     case "json_schema":
@@ -139,7 +138,7 @@ function keyOf(grammar: Grammar): string {
   return JSON.stringify(grammar);
 }
 
-/** As measured: the size grows with the text of the grammar and with the vocabulary. */
+/** Empirical: the size grows with the text of the grammar and with the vocabulary. */
 function estimatedBytes(format: StructuralTagFormat, { size }: Vocabulary): number {
   return 20_000 + 100 * JSON.stringify(format).length * (size / 49_152);
 }

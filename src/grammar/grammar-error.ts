@@ -1,4 +1,4 @@
-// What can go wrong with a grammar on the main thread.
+// Errors of grammars on the main thread.
 import type { ErrorAnswer } from "../error-answer.ts";
 
 /** The grammar cannot be compiled; the message is for the client that sent it. */
@@ -6,7 +6,7 @@ export class GrammarError extends Error {
   override name = "GrammarError";
 }
 
-/** Too many grammars of one key wait to be compiled. */
+/** The queue of grammars of one API key is full. */
 export class GrammarsBusyError extends Error {
   override name = "GrammarsBusyError";
   readonly answer: ErrorAnswer = {
@@ -16,11 +16,11 @@ export class GrammarsBusyError extends Error {
   };
 
   constructor() {
-    super("too many grammars wait to be compiled");
+    super("the queue of grammars to compile is full");
   }
 }
 
-/** A serving thread failed twice at a grammar that had compiled on trial. */
+/** A serving thread failed twice on a grammar that compiled in its trial. */
 export class GrammarThreadError extends Error {
   override name = "GrammarThreadError";
   readonly answer: ErrorAnswer = {
@@ -29,6 +29,6 @@ export class GrammarThreadError extends Error {
   };
 
   constructor() {
-    super("the grammar thread has ended");
+    super("the grammar thread has exited");
   }
 }

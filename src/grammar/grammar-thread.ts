@@ -14,16 +14,16 @@ import { GrammarError } from "./grammar-error.ts";
 import type { MatcherLink } from "./matchers.ts";
 
 export type GrammarThreadOptions = {
-  /** Bytes of compiled grammars that it caches. */
+  /** Maximum bytes of cached compiled grammars. */
   maxBytes: number;
-  /** How long one compile or one mask may take before the thread is ended. */
+  /** Maximum duration of one compile or mask; beyond it the thread is terminated. */
   maxWorkMs?: number;
 };
 
 export type PrepareOptions = {
-  /** The vocabulary is loaded, and compiling has begun. */
+  /** Called once the vocabulary is loaded and compilation begins. */
   onBegun?: () => void;
-  /** Withdraws the question; a compile that has begun goes on. */
+  /** Cancels the request; a compile already in progress continues. */
   signal?: AbortSignal | undefined;
 };
 
@@ -36,7 +36,7 @@ export class GrammarThread {
   readonly #watch: NodeJS.Timeout | undefined;
   #nextId = 0;
   ended = false;
-  /** Grammars that could not be compiled. */
+  /** Number of failed compiles. */
   failures = 0;
   isBroken = false;
 
@@ -45,12 +45,12 @@ export class GrammarThread {
     this.#worker.on("message", (message: FromGrammarThread) => this.#receive(message));
     this.#worker.on("error", () => this.#onEnd());
     this.#worker.on("exit", () => this.#onEnd());
-    // It must not keep the process alive.
+    // The thread must not keep the process alive.
     this.#worker.unref();
     if (maxWorkMs !== undefined) this.#watch = this.#endWhenStuck(maxWorkMs);
   }
 
-  /** Unanswered questions. */
+  /** Number of unanswered requests. */
   get pending(): number {
     return this.#questions.size;
   }
@@ -89,7 +89,7 @@ export class GrammarThread {
     await this.#worker.terminate();
   }
 
-  /** Nothing else stops a mask that takes forever: inside WebAssembly no message arrives. */
+  /** Only termination stops a hung mask computation: WebAssembly receives no messages. */
   #endWhenStuck(maxWorkMs: number): NodeJS.Timeout {
     const status = new Int32Array(this.#status);
     let [last, sinceMs] = [0, 0];

@@ -1,43 +1,43 @@
-// A grammar, and the messages about it between threads. Nothing here imports xgrammar: the HTTP side makes
-// grammars, the engine Worker passes them on, the grammar threads compile them.
+// A grammar, and the messages about it between threads. Nothing here imports xgrammar: the HTTP side creates grammars,
+// the engine Worker forwards them, and grammar threads compile them.
 import type { MessagePort } from "node:worker_threads";
 
-/** The tokens that a grammar is compiled for. */
+/** The vocabulary that a grammar is compiled for. */
 export type Vocabulary = {
   /** The path of the model. */
   path: string;
   /** The number of logits. */
   size: number;
-  /** Tokens that end an answer: allowed where the grammar is at its end, and nowhere else. */
+  /** Tokens that end an answer: allowed only where the grammar is complete. */
   stopTokens: readonly number[];
-  /** Control tokens that count as text. All others are never allowed. */
+  /** Control tokens that are treated as text. All others are masked out. */
   markers: readonly string[];
 };
 
-/** What the text of an answer must match. */
+/** Constrains the text of an answer. */
 export type Grammar = {
   vocabulary: Vocabulary;
   /**
-   * A structural-tag format of xgrammar, as JSON. Its JSON schemas are enforced as far as possible; a schema
-   * that is listed in `strict` too is refused where a part of it cannot be enforced.
+   * An xgrammar structural-tag format, as JSON. Its JSON schemas are enforced as far as possible, but a schema also
+   * listed in `strict` is rejected if any part of it cannot be enforced.
    */
   format: string;
-  /** As JSON. */
+  /** JSON texts of schemas. */
   strict: readonly string[];
 };
 
 export type ToGrammarThread =
-  /** Load it, ahead of the first grammar that needs it. */
+  /** Loads a vocabulary ahead of its first grammar. */
   | { kind: "load"; vocabulary: Vocabulary }
-  /** Compile it, unless it is in the cache. */
+  /** Compiles a grammar, unless it is cached. */
   | { kind: "prepare"; id: number; grammar: Grammar }
-  /** Nobody waits for this answer any longer. */
+  /** Cancels a `prepare`. */
   | { kind: "withdraw"; id: number }
-  /** The engine opens matchers through this port from now on, and through no earlier one. */
+  /** The engine opens matchers through this port; earlier ports are closed. */
   | { kind: "serve"; port: MessagePort };
 
 export type FromGrammarThread =
-  /** The vocabulary is loaded, and compiling has begun. */
+  /** The vocabulary is loaded and compilation has begun. */
   | { kind: "begun"; id: number }
   | { kind: "prepared"; id: number }
   /** `isBroken`: xgrammar gave no reason, so it may have run out of memory. */
@@ -50,8 +50,8 @@ export type ToMatchers =
   | { kind: "close"; id: number };
 
 /**
- * A token mask in shared memory: first the number of accepted tokens it applies after, plus one, or
- * MASK_FAILED; then a bit for each token of the vocabulary.
+ * A token mask in shared memory. The header is the number of accepted tokens the mask follows plus one, or
+ * MASK_FAILED; then one bit per token of the vocabulary.
  */
 export function makeMask(size: number): SharedArrayBuffer {
   return new SharedArrayBuffer(MASK_HEADER + Math.ceil(size / 32) * 4);
@@ -61,8 +61,8 @@ export const MASK_HEADER = 4;
 export const MASK_FAILED = -1;
 
 /**
- * The status of a grammar thread in shared memory: `GONE` is 1 once the thread has ended, `WORK` counts what it
- * begins and ends, so it is odd while the thread compiles or computes a mask.
+ * Status of a grammar thread in shared memory: `GONE` is 1 once the thread has exited; `WORK` is incremented at the
+ * begin and end of each compile or mask, so it is odd while the thread is busy.
  */
 export const GONE = 0;
 export const WORK = 1;

@@ -1,7 +1,6 @@
-// The main thread's side of grammars. A client's grammar is compiled on a trial thread first, where it can take
-// neither too much time nor too much memory. Only a grammar that compiled there goes to a thread that serves
-// the engine. Keys have serving threads of their own, as far as there are enough: a thread that compiles or
-// computes a mask writes no other masks meanwhile.
+// The main thread's side of grammars. A client's grammar is first compiled on a trial thread, with limits on time and
+// memory. Only a grammar that compiled there is passed to a serving thread of the engine. Keys are spread over several
+// serving threads ("lanes"), because a thread that compiles or computes a mask delays all its other masks.
 import { createHash } from "node:crypto";
 import type { Grammar } from "./grammar.ts";
 import { GrammarError, GrammarThreadError } from "./grammar-error.ts";
@@ -11,20 +10,20 @@ import { Trial } from "./trial.ts";
 import { type GrammarClient, TrialQueue } from "./trial-queue.ts";
 
 export type GrammarLimits = {
-  /** How long a grammar may take to compile. */
+  /** Maximum compile time in a trial. */
   compileMs: number;
-  /** How long a serving thread may take to compile a grammar, or to compute a mask. */
+  /** Maximum time per compile or mask on a serving thread. */
   serveMs: number;
-  /** Characters of a grammar. */
+  /** Maximum characters of a grammar. */
   characters: number;
-  /** Grammars of one key that wait for their trial. */
+  /** Maximum queued trials per API key. */
   waiting: number;
-  /** Bytes of compiled grammars that are cached, by all threads together. */
+  /** Maximum bytes of cached compiled grammars, over all threads. */
   keptBytes: number;
 };
 
 const grammarLimits: GrammarLimits = {
-  // The tools of a coding agent take some 2 s, with a large vocabulary 6, on a busy machine several times that.
+  // The tools of a coding agent take about 2 s, or 6 with a large vocabulary; several times that on a busy machine.
   compileMs: 15_000,
   serveMs: 30_000,
   characters: 256 * 1024,
@@ -32,19 +31,19 @@ const grammarLimits: GrammarLimits = {
   keptBytes: 256 * 2 ** 20,
 };
 
-/** A thread that serves the engine. It has one link: a new one closes the one before. */
+/** A thread that serves the engine, over one link: a new link closes the previous one. */
 export type ServingThread = { connect(): MatcherLink };
 
-/** Where the engine finds a lane's serving thread, each time it submits a constrained request. */
+/** Provides the serving thread of a lane; the engine asks whenever it submits a constrained request. */
 export type MatcherSource = { servingThread(lane: number): ServingThread };
 
-/** The engine: it asks the source from then on. */
+/** The engine, which asks the attached source for serving threads. */
 export type MatcherUser = { attach(source: MatcherSource): void };
 
-/** Each has a vocabulary in memory, of tens of megabytes. */
+/** Each thread holds a vocabulary of tens of megabytes. */
 const TRIALS = 2;
 const LANES = 4;
-/** Hashes of grammars that compiled on trial. */
+/** Maximum remembered hashes of grammars that compiled in a trial. */
 const MAX_PROVEN = 4096;
 
 export class Grammars {
@@ -64,14 +63,14 @@ export class Grammars {
     this.#queue = new TrialQueue(this.#trials, waiting);
   }
 
-  /** Returns when the engine can answer a request with this grammar, with the lane that serves it. */
+  /** Resolves to the serving lane once the engine can answer a request with this grammar. */
   async prepare(grammar: Grammar, engine: MatcherUser, client: GrammarClient): Promise<number> {
     const { characters } = this.#limits;
     if (grammar.format.length > characters) {
       throw new GrammarError(`it is longer than ${characters} characters`);
     }
     await this.#try(grammar, client);
-    // With more keys than lanes, some share one.
+    // With more keys than lanes, keys share lanes.
     const lane = this.#lanes.getOrInsert(client.key, this.#lanes.size % LANES);
     const { signal } = client;
     if (
@@ -84,7 +83,7 @@ export class Grammars {
     return lane;
   }
 
-  /** A new one where the last has ended. It compiles what it lacks. */
+  /** Replaces a thread that has exited; the new one compiles grammars on demand. */
   servingThread(lane: number): GrammarThread {
     const { keptBytes, serveMs } = this.#limits;
     if (this.#serving[lane]?.ended !== false) {
@@ -106,7 +105,7 @@ export class Grammars {
     if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
   }
 
-  /** The grammar compiled on trial: where it fails here the thread is at fault, and is replaced. */
+  /** The grammar compiled in its trial, so a failure here is the thread's fault: the thread is replaced. */
   async #serve(grammar: Grammar, lane: number, signal: AbortSignal | undefined): Promise<boolean> {
     const thread = this.servingThread(lane);
     try {

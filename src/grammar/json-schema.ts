@@ -1,7 +1,7 @@
-// A JSON schema as a grammar. Every text of the grammar is a document that the schema allows: the grammar is
-// exact or narrower (properties come in order, numbers have at most 15 digits), and a keyword that it cannot
-// enforce is a fault with the keyword's name. xgrammar's own reading of schemas is not used: it skips the
-// keywords that it does not know, and gets some of the others wrong.
+// Converts a JSON schema into a grammar. Every text of the grammar is valid under the schema: the grammar is exact or
+// narrower (properties come in order, numbers have at most 15 digits), and a keyword that it cannot enforce is reported
+// as a fault by name. xgrammar's own conversion is not used: it ignores keywords that it does not know, and handles
+// some of the others incorrectly.
 import { type Part, printRules, type Rule } from "./pattern/rules.ts";
 import { arrayChoices } from "./schema/arrays.ts";
 import {
@@ -24,13 +24,13 @@ import { StringRules } from "./schema/strings.ts";
 
 export type SchemaGrammar = {
   grammar: string;
-  /** The first keyword that the grammar does not enforce. It enforces what else it can. */
+  /** The first keyword that the grammar does not enforce; it enforces all that it can. */
   fault: SchemaFault | undefined;
-  /** Costly rules: each takes 10 to 30 ms to compile, for 49,000 tokens. */
+  /** Number of expensive rules: each takes 10 to 30 ms to compile for 49,000 tokens. */
   cost: number;
 };
 
-/** Grammars that are compiled together share what they may cost. */
+/** `maxCost`: grammars that are compiled together share a budget. */
 export function schemaGrammar(schema: unknown, maxCost: number = MAX_COST): SchemaGrammar {
   try {
     checkSize(schema);
@@ -49,10 +49,10 @@ export function schemaFault(schema: unknown): SchemaFault | undefined {
 
 const MAX_DEPTH = 64;
 const MAX_NODES = 10_000;
-/** A rule costs the share of the vocabulary whose tokens may begin in it. */
+/** The cost of a rule is the fraction of the vocabulary whose tokens may begin in it. */
 const MAX_COST = 64;
 
-/** Past this check, recursion cannot overflow the stack, and every number can be written as JSON. */
+/** After this check, recursion cannot overflow the stack, and every number can be written as JSON. */
 function checkSize(schema: unknown): void {
   const pending: { value: unknown; depth: number }[] = [{ value: schema, depth: 0 }];
   for (let nodes = 0; nodes < pending.length; nodes++) {
@@ -67,7 +67,7 @@ function checkSize(schema: unknown): void {
   }
 }
 
-/** Writes the rules of schemas; those of each type stand in a file of their own. */
+/** Writes the rules of schemas; each type has a file of its own. */
 class SchemaWriter {
   readonly #schema: unknown;
   readonly #book: RuleBook;
@@ -87,7 +87,7 @@ class SchemaWriter {
   }
 
   write(): SchemaGrammar {
-    // A reference to the whole schema must not lead to the root rule, whose end is the end of the text.
+    // A reference to the whole schema must not target the root rule, whose end is the end of the text.
     const root: Rule = { choices: [[this.#value(this.#schema, "")]] };
     this.#book.finish();
     const { fault, cost } = this.#book;

@@ -1,4 +1,4 @@
-// Reads a grammar in Lark's language.
+// Parses a grammar in Lark's language.
 import {
   common,
   escaped,
@@ -48,7 +48,7 @@ export type LarkNode =
 
 export type LarkGrammar = {
   rules: ReadonlyMap<string, LarkNode>;
-  /** Terminals that may stand between any two others. */
+  /** Terminals allowed between any two others. */
   ignored: readonly LarkNode[];
 };
 
@@ -134,7 +134,7 @@ export class LarkReader {
   #rule(): void {
     while (this.#eat("?") || this.#eat("!"));
     const name = this.#take("name");
-    // A terminal's priority decides between two that match: here both are allowed.
+    // Priorities disambiguate terminals that match the same text; here both are allowed.
     if (this.#eat(".")) this.#take("number");
     this.#need(":");
     if (this.#rules.has(name)) throw new LarkError(`has two rules ${name}`);
@@ -153,7 +153,7 @@ export class LarkReader {
     return nodes.length === 1 ? nodes[0]! : { kind: "choice", nodes };
   }
 
-  /** Whether the next line goes on with another choice. */
+  /** Whether the next line continues with another alternative. */
   #seesOrBelow(): boolean {
     let at = this.#at;
     while (this.#tokens[at]?.kind === "line") at += 1;
@@ -164,7 +164,7 @@ export class LarkReader {
   #sequence(depth: number): LarkNode {
     const nodes: LarkNode[] = [];
     for (;;) {
-      // Lines mean nothing within brackets.
+      // Line breaks are insignificant within brackets.
       if (depth > 0) this.#skipLines();
       const { kind, text } = this.#token!;
       const isAtom = ["name", "string", "regexp"].includes(kind) || text === "(" || text === "[";

@@ -1,6 +1,6 @@
-// Lark's terminals as regular expressions: strings, expressions, and those that a grammar may import.
+// Lark's terminals as regular expressions: strings, expressions, and the importable library.
 
-/** Why a grammar cannot be enforced. */
+/** The reason why a grammar cannot be enforced. */
 export class LarkError extends Error {
   override name = "LarkError";
 }
@@ -32,7 +32,7 @@ export const common: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** The text of a string with its escapes and flag. */
+/** The value of a string token, which has quotes, escapes and flags. */
 export function textOf(token: string): string {
   const text = token.slice(1, token.lastIndexOf('"'));
   return text.replace(/\\(?:x(..)|u(.{4})|(.))/g, (_, x, u, char: string) => {
@@ -59,7 +59,7 @@ export function escaped(char: string): string {
   return char.replace(/[\\^$.*+?()[\]{}|/-]/, (sign) => (sign === "-" ? "\\x2d" : `\\${sign}`));
 }
 
-/** Python's expression in JavaScript's words, where the two differ. */
+/** Translates a Python regular expression into JavaScript's syntax. */
 export function regexpPattern(token: string): string {
   const end = token.lastIndexOf("/");
   const flags = token.slice(end + 1);
@@ -85,7 +85,7 @@ export function regexpPattern(token: string): string {
     });
 }
 
-/** Python allows any sign to be escaped. */
+/** Drops escapes that only Python allows. */
 function sameEscape(char: string, isClass: boolean): string {
   if (/[\w^$\\.*+?()[\]{}|/]/.test(char)) return `\\${char}`;
   return char === "-" && isClass ? "\\-" : char;

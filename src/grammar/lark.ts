@@ -1,13 +1,13 @@
-// A grammar in Lark's language as a regular expression, which the grammar of a string can enforce (pattern.ts).
-// Rules are written out where they are used, so a grammar whose rules contain themselves has none.
+// Converts a Lark grammar into a regular expression, which can be enforced (pattern.ts). Rules are expanded where they
+// are used, so recursive grammars are rejected.
 import { type LarkGrammar, type LarkNode, LarkReader } from "./lark-reader.ts";
 import { LarkError } from "./lark-terminals.ts";
 
 const MAX_SOURCE = 64 * 1024;
-/** As much as pattern.ts reads. */
+/** The maximum of pattern.ts. */
 const MAX_PATTERN = 4000;
 
-/** The regular expression of the texts that `start` derives; throws a LarkError. */
+/** The regular expression of all texts derived from `start`; throws LarkError. */
 export function larkPattern(source: string): string {
   if (source.length > MAX_SOURCE) throw new LarkError("is too large to enforce");
   const grammar = new LarkReader(source).read();
@@ -46,7 +46,7 @@ class PatternWriter {
     return pattern;
   }
 
-  /** What is ignored may stand before every terminal, and not inside one. */
+  /** Ignored terminals are allowed before every terminal, but not inside one. */
   #pattern(node: LarkNode, inTerminal: boolean): string {
     const before = inTerminal ? "" : this.#ignored;
     switch (node.kind) {

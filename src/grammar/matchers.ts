@@ -1,5 +1,5 @@
-// The engine Worker's side of grammars: the token mask of each constrained answer. The grammar thread
-// computes a mask while the step that needs it is computed, so it is usually there in time.
+// The engine Worker's side of grammars: the token mask of each constrained answer. The grammar thread computes the
+// mask concurrently with the forward pass that needs it, so it is usually ready in time.
 import type { MessagePort } from "node:worker_threads";
 import {
   GONE,
@@ -10,19 +10,19 @@ import {
   type ToMatchers,
 } from "./grammar.ts";
 
-/** Longer than any grammar takes to compile: an answer whose mask takes longer fails. */
+/** Longer than any grammar takes to compile; an answer whose mask takes longer fails. */
 const MASK_TIMEOUT_MS = 60_000;
 
-/** Follows one answer. */
+/** Follows the grammar of one answer. */
 export type Matcher = {
-  /** Whether the mask has not arrived and still may. */
+  /** Whether the mask has not arrived but still may. */
   readonly isLate: boolean;
   /**
-   * A bit for each token that is allowed after all that were accepted, none where the grammar has failed.
-   * Waits for the mask until the deadline; undefined where it is late.
+   * One bit per token allowed after all accepted tokens; no bits if the grammar has failed. Blocks until the mask
+   * arrives or the deadline passes, then returns undefined.
    */
   mask(deadlineMs: number): Uint32Array | undefined;
-  /** Whether the grammar goes on, but with nothing that a token of the vocabulary begins. */
+  /** Whether the grammar is incomplete but no token of the vocabulary can continue it. */
   readonly isAtDeadEnd: boolean;
   accept(token: number): void;
   close(): void;

@@ -1,6 +1,6 @@
-// A grammar thread. It compiles grammars, and if it serves the engine, it follows each constrained answer
-// with a matcher and writes the answer's next token mask. The engine's messages have precedence over those of
-// the main thread: a mask may delay a step, a compile delays only the client that sent the grammar.
+// A grammar thread. It compiles grammars and, if it serves the engine, follows each constrained answer with a matcher
+// and writes its next token mask. The engine's messages take precedence over the main thread's: a late mask may delay
+// a step, a compile delays only the client that sent the grammar.
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { Compiler } from "./compiler.ts";
@@ -28,7 +28,7 @@ let engine: MessagePort | undefined;
 let answers = new FollowedAnswers(open);
 let arrival = Promise.withResolvers<void>();
 
-/** xgrammar prints why it fails to the console, with a line of its source, and then throws. */
+/** xgrammar prints the reason of a failure to the console, with a line of its source, and then throws. */
 let lastPrinted: string | undefined;
 console.error = (...printed: unknown[]) => {
   lastPrinted ??= /\.cc:\d+: (.*)/s.exec(printed.join(" "))?.[1];
@@ -59,12 +59,12 @@ for (;;) {
   }
 }
 
-/** Where it fails, so does each grammar that needs it. */
+/** Errors are ignored here: each grammar that needs the vocabulary fails by itself. */
 async function load(vocabulary: Vocabulary): Promise<void> {
   await compiler.load(vocabulary).catch(() => {});
 }
 
-/** What takes too long inside is ended from outside, with the thread. */
+/** Marks the thread as busy: the main thread terminates it if a task takes too long. */
 async function work(task: () => Promise<void>): Promise<void> {
   Atomics.add(status, WORK, 1);
   try {
@@ -99,11 +99,11 @@ async function prepare({ id, grammar }: Question & { kind: "prepare" }): Promise
     const isBroken = message === undefined;
     reply({ kind: "failed", id, message: message ?? "it cannot be compiled", isBroken });
   }
-  // Lets the engine's messages in that arrived meanwhile.
+  // Lets messages of the engine arrive.
   await new Promise(setImmediate);
 }
 
-/** Rules that recurse without end compile, but then allow no token. */
+/** Endlessly recursive rules compile, but allow no token. */
 async function checkBeginning(grammar: Grammar): Promise<void> {
   const matcher = await open(grammar);
   const allowed = await matcher.getNextTokenBitmask();
@@ -116,7 +116,7 @@ async function open(grammar: Grammar): Promise<GrammarMatcher> {
   return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
 }
 
-/** Of xgrammar's errors, only what it printed is shown to the client. */
+/** The message for the client: of xgrammar's errors only what it printed. */
 function reason(error: unknown): string | undefined {
   const said = lastPrinted?.trim().replace(/\.$/, "");
   lastPrinted = undefined;

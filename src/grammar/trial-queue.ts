@@ -1,28 +1,28 @@
-// The grammars that wait for their trial. A grammar that several clients wait for is compiled once; one that
-// nobody waits for any longer is not compiled. Higher levels go first. Within a level keys take turns: the key
-// whose last turn is the longest ago is next, and a key has at most one trial at a time. So while there are
-// fewer other keys than threads a grammar never waits for theirs, and otherwise for one compile of a thread.
+// The queue of trial compiles. A grammar requested by several clients is compiled once; one that all clients have
+// abandoned is not. Higher priority levels go first. Within a level keys are served round-robin, at most one trial per
+// key at a time, so a grammar waits for other keys only if there are at least as many as threads, and then for at most
+// one compile of a thread.
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { GrammarsBusyError } from "./grammar-error.ts";
 
-/** Who waits for a grammar. */
+/** A client that waits for a grammar. */
 export type GrammarClient = {
   /** The name of the API key. */
   key: string;
-  /** A higher one goes first. */
+  /** Higher levels go first. */
   level: number;
-  /** Aborted when the client leaves. */
+  /** Aborted when the client disconnects. */
   signal?: AbortSignal | undefined;
 };
 
 export type TrialThread = {
-  /** `abandoned` ends the compile, and the thread with it. */
+  /** `abandoned` ends the compile and the thread. */
   compile(grammar: Grammar, abandoned: AbortSignal, onBegun: () => void): Promise<void>;
-  /** Ahead of the first compile for this vocabulary. */
+  /** Loads a vocabulary ahead of its first compile. */
   load(vocabulary: Vocabulary): void;
 };
 
-/** Clients that leave together: what the last of them waited for is not begun when the first has left. */
+/** Grace period for clients that leave together: work only the last of them waited for is not started. */
 const LEAVING_MS = 50;
 
 type Trial = {
@@ -40,16 +40,16 @@ export class TrialQueue {
   readonly #running = new Map<Trial, string>();
   readonly #idle: TrialThread[];
   readonly #most: number;
-  /** Keys that had a turn, the longest ago first. */
+  /** Keys in order of their last turn, the oldest first. */
   readonly #turns = new Set<string>();
 
-  /** `most`: the grammars of one key that can run and wait. */
+  /** `most`: maximum queued and running grammars per key. */
   constructor(threads: readonly TrialThread[], most: number) {
     this.#idle = [...threads];
     this.#most = most;
   }
 
-  /** Returns when the grammar has compiled; `id` tells grammars apart. */
+  /** Resolves once the grammar has compiled; `id` identifies it. */
   async compile(id: string, grammar: Grammar, client: GrammarClient): Promise<void> {
     const { signal } = client;
     signal?.throwIfAborted();
@@ -71,7 +71,7 @@ export class TrialQueue {
     }
   }
 
-  /** One that is being ended has no result. */
+  /** Excludes trials being aborted, which have no result. */
   #runningOf(id: string): Trial | undefined {
     return this.#running.keys().find((each) => each.id === id && !each.abandoned.signal.aborted);
   }
@@ -87,7 +87,7 @@ export class TrialQueue {
       done: Promise.withResolvers(),
       abandoned: new AbortController(),
     };
-    // All its clients may have left when it fails.
+    // Prevents an unhandled rejection if all clients have left.
     trial.done.promise.catch(() => {});
     this.#waiting.set(id, trial);
     return trial;
@@ -119,7 +119,7 @@ export class TrialQueue {
       .at(0);
   }
 
-  /** Ends a compile that only keeps others waiting. If none waits, the thread keeps its vocabulary. */
+  /** Aborts compiles without clients that block others. If nothing is blocked, the thread keeps its vocabulary. */
   #endAbandoned(): void {
     const waiting = this.#waiting.values().flatMap(({ clients }) => clients);
     const keys = new Set(waiting.map(({ key }) => key));
@@ -132,7 +132,7 @@ export class TrialQueue {
   async #run(trial: Trial, thread: TrialThread): Promise<void> {
     const { grammar, abandoned, done } = trial;
     let hasFailed = false;
-    // Another thread is ready by the time that another key needs it.
+    // Prepares an idle thread before another key needs it.
     const onBegun = () => this.#idle[0]?.load(grammar.vocabulary);
     try {
       await thread.compile(grammar, abandoned.signal, onBegun);
@@ -144,7 +144,7 @@ export class TrialQueue {
     this.#running.delete(trial);
     this.#idle.unshift(thread);
     this.#startNext();
-    // It may have been ended. Its key's next grammar has taken it by now; any other gets one with a vocabulary.
+    // A failed thread may have been terminated: idle threads with a loaded vocabulary go first.
     if (hasFailed && this.#idle[0] === thread) this.#idle.push(this.#idle.shift()!);
   }
 }

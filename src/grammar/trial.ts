@@ -1,21 +1,20 @@
-// A thread on which a client's grammar is compiled for the first time. It is ended when that takes too much
-// time or memory, or when nobody waits for it any longer and somebody else does; the next grammar gets a new
-// thread.
+// Compiles a client's grammar for the first time, on a thread that is terminated if it takes too much time or memory,
+// or if no client waits for it any longer but others are blocked. The next grammar then gets a new thread.
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { GrammarError } from "./grammar-error.ts";
 import { GrammarThread } from "./grammar-thread.ts";
 import type { TrialThread } from "./trial-queue.ts";
 
-/** A vocabulary of a quarter of a million tokens takes a few seconds. */
+/** Loading a vocabulary of 250,000 tokens takes a few seconds. */
 const LOAD_MS = 60_000;
-/** A failed compile may leak memory: the thread is replaced after so many. */
+/** A failed compile may leak memory: the thread is replaced after this many. */
 const MAX_FAILURES = 16;
 
 export class Trial implements TrialThread {
   readonly #compileMs: number;
   #thread: GrammarThread | undefined;
 
-  /** `compileMs`: how long a grammar may take to compile. */
+  /** `compileMs`: maximum compile time of a grammar. */
   constructor(compileMs: number) {
     this.#compileMs = compileMs;
   }
@@ -43,7 +42,7 @@ export class Trial implements TrialThread {
     } catch (error) {
       const isOver = thread.isBroken || thread.failures >= MAX_FAILURES || thread.pending > 0;
       if (isOver) await thread.end();
-      // An earlier grammar may have broken the thread: this one gets a new thread.
+      // The failure may be an earlier grammar's fault: retry on a new thread.
       if (hadFailures && thread.isBroken) return await this.compile(grammar, abandoned, onBegun);
       throw error;
     } finally {
@@ -56,7 +55,7 @@ export class Trial implements TrialThread {
     await this.#thread?.end();
   }
 
-  /** It caches nothing: each grammar is tried once. */
+  /** The thread caches nothing: each grammar is tried once. */
   #started(): GrammarThread {
     if (!this.#thread || this.#thread.ended) this.#thread = new GrammarThread({ maxBytes: 0 });
     return this.#thread;

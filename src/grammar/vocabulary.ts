@@ -1,12 +1,11 @@
-// A model's tokens in the form that xgrammar takes: bytes in GPT-2's alphabet, whatever the kind of
-// tokenizer.
+// A model's tokens as xgrammar expects them: bytes in GPT-2's byte alphabet, for every kind of tokenizer.
 
 import { openTextModel } from "../text/text-model.ts";
 import { BYTE_CHARS } from "../text/tokenizer/pre-tokenizer.ts";
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Vocabulary } from "./grammar.ts";
 
-/** One string for each token; empty for a token that must never be sampled. */
+/** One string per token; empty for tokens that must never be sampled. */
 export function encodedTokens({ path, size, markers }: Vocabulary): string[] {
   const { tokenizer } = openTextModel(path);
   const shown = new Set(markers.map((marker) => tokenizer.controlTokens.get(marker)));

@@ -1,17 +1,16 @@
-// Whether a model is an embedding model, and how it pools: read from sentence-transformers' files next to the
-// weights.
+// Detects embedding models and their pooling, from sentence-transformers' files next to the weights.
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
 import { type ReadText, sentenceModules } from "./sentence-modules.ts";
 
 export type Embedding = {
   pooling: "last" | "mean";
-  /** Whether vectors are normalized to length 1. */
+  /** Whether vectors are L2-normalized. */
   normalize: boolean;
 };
 
 const PoolingConfig = z.object({
-  /** As sentence-transformers writes it in newer versions; a switch for each before. */
+  /** Newer versions of sentence-transformers write this one; older ones write a flag per mode. */
   pooling_mode: z.string().optional(),
   pooling_mode_lasttoken: z.boolean().optional(),
   pooling_mode_mean_tokens: z.boolean().optional(),
@@ -26,5 +25,5 @@ export function embeddingOf(text: ReadText): Embedding | undefined {
   const { pooling_mode: mode } = config;
   if (mode === "lasttoken" || config.pooling_mode_lasttoken) return { pooling: "last", normalize };
   if (mode === "mean" || config.pooling_mode_mean_tokens) return { pooling: "mean", normalize };
-  throw new LoadError(`${pooling.file}: pooling of the last token or the mean is known`);
+  throw new LoadError(`${pooling.file}: expected pooling of the last token or the mean`);
 }

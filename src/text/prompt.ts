@@ -1,6 +1,6 @@
-// Renders a chat into token ids. Control tokens that the template writes are tokens; the same characters in
-// user input are text. To tell them apart after rendering, every offset in the user's strings where a control
-// token could start is marked beforehand, with noncharacters that never reach the model.
+// Renders a chat into token ids. Control tokens that the template writes become tokens; the same characters in user
+// input stay text. To tell them apart after rendering, each offset in the user's strings where a control token could
+// start is marked before, with noncharacters that never reach the model.
 
 import { headsOf } from "./template/heads.ts";
 import type { ChatInput, ChatTemplate } from "./template/template.ts";
@@ -13,7 +13,7 @@ export interface Prompt {
   ids: number[];
 }
 
-// A mark is two noncharacters, so that a noncharacter in user input can be escaped as a mark.
+// A mark is two noncharacters, so that a U+FDD0 in user input can be escaped as one.
 const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
@@ -21,14 +21,14 @@ const NO_TOKEN_HERE = "\uFDD0\uFDD2";
 export type ChatWork = {
   input: ChatInput;
   maxTokens: number;
-  /** Whether to find the heads that other chats may share. */
+  /** Whether to find the prefixes that other chats may share. */
   wantsHeads?: boolean;
 };
 
-/** Makes prompts for one model. Throws a TooLongError for a prompt over `maxTokens`. */
+/** Builds prompts for one model. Throws TooLongError for a prompt above `maxTokens`. */
 export interface PromptBuilder {
   (input: ChatInput, maxTokens?: number): Prompt;
-  /** The same in steps: appends the ids, returns the text and the heads' lengths in tokens. Rendering is one step. */
+  /** The same in steps: appends the ids; returns the text and the heads' lengths in tokens. Rendering is one step. */
   steps(work: ChatWork, ids: TokenIds): Generator<void, { text: string; heads: number[] }>;
 }
 
@@ -38,7 +38,7 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
     { input: { messages, tools, kwargs, ...flags }, maxTokens, wantsHeads = false }: ChatWork,
     ids: TokenIds,
   ): Generator<void, { text: string; heads: number[] }> {
-    // Checked early: guarding and rendering would take long for a chat that cannot fit.
+    // Checked early: guarding and rendering a chat that cannot fit would take long.
     if (messages.length > maxTokens) throw new TooLongError(maxTokens);
     let room = maxTokens * tokenizer.longestToken;
     const guarded = (text: string) => {
@@ -55,7 +55,7 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
     const { text, plainAt } = unguard(template.render(input));
     const render = (other: ChatInput) => unguard(template.render(other)).text;
     const offsets = wantsHeads ? yield* headsOf(input, text, render) : [];
-    // The template has already written the start token.
+    // No special tokens are added: the template writes BOS itself.
     const controlTokens = { parseExceptAt: plainAt };
     const heads = yield* tokenizer.encodeSteps(text, { controlTokens, maxTokens, offsets }, ids);
     return { text, heads };
@@ -103,7 +103,7 @@ function userTextGuard(tokens: readonly string[]): Guard {
   };
 }
 
-/** The prompt without marks, and the offsets where control tokens are text. */
+/** Removes the marks; returns the offsets at which control tokens stay text. */
 function unguard(rendered: string): { text: string; plainAt: Set<number> } {
   const plainAt = new Set<number>();
   let text = "";
@@ -117,7 +117,7 @@ function unguard(rendered: string): { text: string; plainAt: Set<number> } {
   return { text: text + rendered.slice(done), plainAt };
 }
 
-/** A copy with every string guarded, including field names: a tool's parameters are user input. */
+/** Copies a value with every string guarded, including field names: a tool's parameters are user input. */
 function guardAll<T>(value: T, guard: Guard): T;
 function guardAll(value: unknown, guard: Guard): unknown {
   if (typeof value === "string") return guard(value);
@@ -136,7 +136,7 @@ function characterAt(text: string, at: number): string {
   return String.fromCodePoint(text.codePointAt(at)!);
 }
 
-/** The length of the character that ends here. */
+/** Length in UTF-16 units of the character that ends here. */
 function lengthBefore(text: string, end: number): number {
   const last = text.charCodeAt(end - 1);
   return last >= 0xdc00 && last <= 0xdfff ? 2 : 1;

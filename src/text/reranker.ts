@@ -1,7 +1,7 @@
-// Whether a model is a reranker: a causal model whose prompt asks if a document answers a query, and whose logits
-// behind the prompt say how much. Folders for sentence-transformers have a module LogitScore, which names the tokens,
-// and a chat template for messages of the roles query and document. What converters leave of such a folder is the
-// template. The first Qwen3-Reranker have neither: they are known by their name, and their prompt by their card.
+// Detects rerankers: causal models whose prompt asks if a document answers a query, and whose logits after the prompt
+// are the score. Folders for sentence-transformers have a LogitScore module, which names the tokens, and a chat
+// template for the roles query and document. Converted folders keep only the template. The first Qwen3-Rerankers have
+// neither: they are recognized by name, and their prompt comes from the model card.
 import { basename } from "node:path";
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";
@@ -12,12 +12,12 @@ import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 
 export type Reranker = {
   prompt: PromptBuilder;
-  /** Its logit is the score, less that of `no` if there is one. */
+  /** The score is the logit of `yes`, minus that of `no` if present. */
   yes: number;
   no: number | undefined;
-  /** Whether its prompt has a place for an instruction. */
+  /** Whether the prompt includes an instruction. */
   takesInstruction: boolean;
-  /** A pair for the prompt. Without an instruction it is the model's own. */
+  /** The chat of a query-document pair. The default instruction is the model's. */
   input(query: string, document: string, instruction: string | undefined): ChatInput;
 };
 
@@ -72,7 +72,7 @@ function takesPairs(template: string): boolean {
   return /["']query["']/.test(template) && /["']document["']/.test(template);
 }
 
-/** The file's or folder's name, with that of the repo if it is in the cache. */
+/** Base name of the path, preceded by the repo's name if it is in the Hugging Face cache. */
 function nameOf(path: string): string {
   const [, repo = ""] = /models--[^/]+?--([^/]+)\/snapshots\//.exec(path) ?? [];
   return `${repo} ${basename(path)}`;
@@ -80,26 +80,26 @@ function nameOf(path: string): string {
 
 type ScoreTokens = Pick<Reranker, "yes" | "no">;
 
-/** The tokens that sentence-transformers' module names. */
+/** The tokens named by sentence-transformers' LogitScore module. */
 function namedTokens(text: ReadText, tokenizer: Tokenizer): ScoreTokens | undefined {
   const module = sentenceModules(text).config("LogitScore");
   if (!module) return undefined;
   const { data } = LogitScore.safeParse(module.json);
   const ids = data && [data.true_token_id, data.false_token_id ?? data.true_token_id];
   if (!ids?.every((id) => tokenizer.tokenOf(id) !== undefined)) {
-    throw new LoadError(`${module.file}: expected true_token_id and false_token_id, ids of tokens`);
+    throw new LoadError(`${module.file}: true_token_id and false_token_id must be token ids`);
   }
   return { yes: data!.true_token_id, no: data!.false_token_id ?? undefined };
 }
 
-/** Those two, if the prompt asks for them. */
+/** The tokens "yes" and "no", if the prompt asks for them. */
 function yesAndNo(template: string, tokenizer: Tokenizer): ScoreTokens | undefined {
   const [yes, no] = [tokenizer.idOf("yes"), tokenizer.idOf("no")];
   const isAsked = /\byes\W+or\W+no\b/.test(template);
   return isAsked && yes !== undefined && no !== undefined ? { yes, no } : undefined;
 }
 
-/** What sentence-transformers gives the template as the message of the system by default. */
+/** The default system message, from sentence-transformers' configuration. */
 function presetPrompt(text: ReadText): string | undefined {
   const { data } = Prompts.safeParse(jsonOf(text("config_sentence_transformers.json")));
   return data?.prompts[data.default_prompt_name];
@@ -108,7 +108,7 @@ function presetPrompt(text: ReadText): string | undefined {
 const QWEN3_INSTRUCTION =
   "Given a web search query, retrieve relevant passages that answer the query";
 
-/** The prompt of Qwen3-Reranker's card, for the same messages as sentence-transformers makes. */
+/** The prompt of Qwen3-Reranker's model card, as a template for sentence-transformers' messages. */
 const qwen3Template = chatTemplate({
   jinja: `{% set labels = {"system": "<Instruct>: ", "query": "\\n<Query>: ", "document": "\\n<Document>: "} %}
 <|im_start|>system

@@ -1,5 +1,5 @@
-// The modules of sentence-transformers that a model's folder names in modules.json: what comes behind the model,
-// and how.
+// The sentence-transformers modules that follow the model, from modules.json in the model's folder, and their
+// configuration.
 import { z } from "zod";
 
 /** Reads a file in the model's folder; undefined if it does not exist. */
@@ -7,13 +7,13 @@ export type ReadText = (name: string) => string | undefined;
 
 export type SentenceModules = {
   has(kind: string): boolean;
-  /** Where the module of this kind is configured, and how; undefined if there is no such module. */
+  /** The configuration of the module of this kind and its file; undefined without such a module. */
   config(kind: string): { file: string; json: unknown } | undefined;
 };
 
 const Modules = z.array(z.object({ type: z.string(), path: z.string() }));
 
-/** None if there is no modules.json, or not a valid one. */
+/** Returns no modules if modules.json is missing or invalid. */
 export function sentenceModules(text: ReadText): SentenceModules {
   const { data: modules = [] } = Modules.safeParse(jsonOf(text("modules.json")));
   const kinds = modules.map(({ type }) => type.split(".").at(-1));
@@ -21,7 +21,7 @@ export function sentenceModules(text: ReadText): SentenceModules {
     has: (kind) => kinds.includes(kind),
     config(kind) {
       const { path = "" } = modules[kinds.indexOf(kind)] ?? {};
-      // Paths that lead out of the model's folder are ignored.
+      // Paths that leave the model's folder are ignored.
       if (!/^[\w-]+$/.test(path)) return undefined;
       const file = `${path}/config.json`;
       return { file, json: jsonOf(text(file)) };
@@ -29,7 +29,7 @@ export function sentenceModules(text: ReadText): SentenceModules {
   };
 }
 
-/** Undefined if it is not valid. */
+/** Undefined if the text is not valid JSON. */
 export function jsonOf(text: string | undefined): unknown {
   try {
     return text === undefined ? undefined : JSON.parse(text);

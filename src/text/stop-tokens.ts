@@ -1,4 +1,4 @@
-// The tokens that end a generation. Several files of a model may name some, and none names all.
+// Collects the tokens that end a generation. Several files of a model may name some, and none names all.
 
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
@@ -6,7 +6,7 @@ import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
 /** The fields of config.json and generation_config.json that are read here. */
 export interface EosConfig {
   eos_token_id?: number | readonly number[] | null;
-  /** The part of a model with several. */
+  /** The language model's part of a multimodal configuration. */
   text_config?: EosConfig | null;
 }
 
@@ -15,7 +15,7 @@ export interface StopTokenSources {
   config?: EosConfig | undefined;
   generationConfig?: EosConfig | undefined;
   gguf?: GgufMetadata | undefined;
-  /** The text of the chat template. */
+  /** Source of the chat template. */
   chatTemplate?: string | undefined;
 }
 
@@ -62,10 +62,10 @@ export function stopTokens(sources: StopTokenSources): Set<number> {
   }
   for (const field of GGUF_FIELDS) add(sources.gguf?.get(`tokenizer.ggml.${field}`));
   add(tokenizer.eosId);
-  // Some chat models' configs name no end of turn. A token counts only if the template writes it and it
-  // is a control token: as plain text it could be part of an answer.
+  // Some chat models' configs name no end-of-turn token. A candidate counts only if the template contains it and it is
+  // a control token: a plain-text token could be part of an answer.
   for (const token of END_OF_TURN) {
-    // If answers end in <|return|>, <|end|> only separates the thought from the answer.
+    // In formats that end answers in <|return|>, <|end|> only separates the reasoning from the answer.
     if (token === "<|end|>" && tokenizer.controlTokens.has("<|return|>")) continue;
     if (chatTemplate?.includes(token)) add(tokenizer.controlTokens.get(token));
   }

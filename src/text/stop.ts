@@ -1,11 +1,10 @@
-// Ends a stream of text at the first stop string. Only text that may still become the start of one is
-// held back.
+// Ends a text stream at the first stop string. Only text that may be the start of a stop string is held back.
 import { StringMatcher } from "./string-matcher.ts";
 
 export type StopStep = {
-  /** What can be sent. */
+  /** Text that can be sent. */
   text: string;
-  /** The stop string that ended the stream; neither it nor what follows is sent. */
+  /** The stop string that was found; neither it nor the text after it is sent. */
   stopped?: string;
 };
 
@@ -15,7 +14,7 @@ export class StopStrings {
 
   constructor(stops: readonly string[]) {
     if (stops.includes("")) throw new Error("an empty stop string would end every stream at once");
-    // Half of a surrogate pair would cut a character in two.
+    // Half a surrogate pair as a stop string would split a character.
     this.#matcher = new StringMatcher(stops.map((stop) => stop.toWellFormed()));
   }
 
@@ -32,7 +31,7 @@ export class StopStrings {
     return { text: seen.slice(0, sent) };
   }
 
-  /** The stream has ended by itself: what was held back is text. */
+  /** Returns the held text once the stream has ended without a stop string. */
   flush(): string {
     const held = this.#held;
     this.#held = "";

@@ -1,5 +1,4 @@
-// Finds strings in text that arrives a character at a time: the automaton of Knuth, Morris and Pratt, one
-// for each string.
+// Finds strings in text that arrives character by character, with one Knuth-Morris-Pratt automaton per string.
 
 type Pattern = {
   text: string;
@@ -15,7 +14,7 @@ export class StringMatcher {
     this.#patterns = texts.map((text) => ({ text, fallback: fallbackOf(text), matched: 0 }));
   }
 
-  /** The longest string that this character completes, if any; the search then starts over. */
+  /** The longest string that this character completes, if any; the search then restarts. */
   take(char: string): string | undefined {
     let found: string | undefined;
     for (const pattern of this.#patterns) {
@@ -27,7 +26,7 @@ export class StringMatcher {
     return found;
   }
 
-  /** How many of the last characters may still become one of the strings. */
+  /** Length of the longest suffix of the text that may still become one of the strings. */
   get held(): number {
     return this.#patterns.reduce((most, { matched }) => Math.max(most, matched), 0);
   }

@@ -1,5 +1,5 @@
-// The part of a model that the main thread needs: tokenizer, chat template and stop tokens. The Worker has the
-// weights.
+// The part of a model that the main thread needs: tokenizer, chat template and stop tokens. The weights are on the
+// Worker.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGgufModel } from "../files/gguf-parts.ts";
@@ -14,7 +14,7 @@ import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 import { folderTokenizer } from "./tokenizer-files/folder-tokenizer.ts";
 import { ggufChatTemplate, tokenizerFromGguf } from "./tokenizer-files/gguf-tokenizer.ts";
 
-/** Where a text model comes from. */
+/** The files that a text model is opened from. */
 export type TextSource = TextModelOptions & { path: string };
 
 export type TextModel = {
@@ -24,15 +24,15 @@ export type TextModel = {
   chat: PromptBuilder | undefined;
   /** Whether the chat template mentions a role. */
   knowsRole(role: string): boolean;
-  /** The text of the chat template; of the one for tools if there are two. */
+  /** Source of the chat template, or of the tool template if there are two. */
   template: string;
   /** Tokens that end an answer. */
   stopTokens: ReadonlySet<number>;
   /** Sampling defaults from generation_config.json. */
   sampling: SuggestedSampling;
-  /** How vectors are pooled, if it is an embedding model. */
+  /** Pooling, if it is an embedding model. */
   embedding: Embedding | undefined;
-  /** How pairs are scored, if it is a reranker. */
+  /** Scoring of query-document pairs, if it is a reranker. */
   reranker: Reranker | undefined;
 };
 
@@ -41,7 +41,7 @@ export type TextModelOptions = {
   chatTemplate?: string | undefined;
 };
 
-/** From a folder, or from a GGUF file. */
+/** Opens a folder or a GGUF file. */
 export function openTextModel(path: string, options: TextModelOptions = {}): TextModel {
   return path.endsWith(".gguf") ? fromGguf(path, options) : fromFolder(path, options);
 }
@@ -64,7 +64,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
   };
 }
 
-/** Processors of models with pictures keep it in a file of their own. */
+/** The processors of multimodal models keep the template in chat_template.json. */
 function templateIn(json: (name: string) => unknown): string | undefined {
   const { chat_template: found } = (json("chat_template.json") ?? {}) as Record<string, unknown>;
   return typeof found === "string" ? found : undefined;

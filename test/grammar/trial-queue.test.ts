@@ -216,7 +216,7 @@ test("a key that has too many grammars is refused, and no other key", async () =
   ask("a3", "a");
   ask("b1", "b");
   await settled();
-  expect(results).toEqual({ "a a3": "too many grammars wait to be compiled" });
+  expect(results).toEqual({ "a a3": "the queue of grammars to compile is full" });
   leave();
   ask("a4", "a");
   await drained(threads);

@@ -1,14 +1,14 @@
-// Rules whose alternatives all begin differently. Where some alternatives share a prefix and others a suffix,
-// xgrammar merges states that differ, and accepts texts that match no alternative: for "ccc", "abc" and "abb"
-// also "ccb" (xgrammar issue 618). Alternatives without shared prefixes avoid that.
+// Rules whose alternatives all begin differently. If some alternatives share a prefix and others a suffix, xgrammar
+// merges distinct states and accepts texts that match no alternative: for "ccc", "abc" and "abb" also "ccb" (xgrammar
+// issue 618). Factoring out shared prefixes avoids that.
 
 /** A sequence of parts in EBNF. */
 export type Alternative = readonly string[];
 
-/** Rules in EBNF: the one of this name, and the helpers that factor out shared prefixes. */
+/** The EBNF rule of this name, and helper rules that factor out shared prefixes. */
 export function alternativesRule(name: string, all: readonly Alternative[], follow = ""): string {
   let [rules, count] = ["", 0];
-  // The alternatives of a group are equal up to `from`.
+  // The alternatives of a group agree up to `from`.
   const pending = [{ own: name, some: all.map(splitLiterals), from: 0 }];
   for (const { own, some, from } of pending) {
     const groups = Map.groupBy(some, (each) => each[from]);
@@ -16,7 +16,7 @@ export function alternativesRule(name: string, all: readonly Alternative[], foll
       const [first] = group;
       if (part === undefined || group.length === 1) return joinLiterals(first!.slice(from));
       const end = sharedEnd(group, from);
-      // A rule of its own: nested groups would soon be too deep for xgrammar.
+      // A rule of its own: nested groups would soon exceed xgrammar's depth limit.
       const next = `${name}_${count++}`;
       pending.push({ own: next, some: group, from: end });
       return joinLiterals([...first!.slice(from, end), next]);
@@ -31,7 +31,7 @@ export function textsGrammar(texts: readonly string[]): string {
   return alternativesRule("root", texts.map(textParts));
 }
 
-/** One part for each byte of the text. */
+/** One part per byte of the text. */
 export function textParts(text: string): string[] {
   return Array.from(Buffer.from(text), (byte) => byteParts[byte]!);
 }
@@ -40,7 +40,7 @@ export function literal(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** One byte out of several. xgrammar reads a class of one byte as a character, so the byte stands twice. */
+/** One byte out of ranges. xgrammar treats a single-byte class as a character, so each byte is written as a range. */
 export function byteClass(ranges: readonly (readonly [number, number])[]): string {
   const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
   const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);

@@ -1,17 +1,16 @@
-// Finite automata, and the smallest one that accepts the same texts: texts that several branches of an expression
-// have in common are then compiled once.
+// Minimizes finite automata, so that text shared by several branches of an expression is compiled once.
 import type { Range } from "./rules.ts";
 
-/** A DFA: its states, the first of which is the start; empty where it accepts no text. */
+/** A DFA. Its first state is the start; without states it accepts no text. */
 export type Automaton = readonly State[];
 /** The ranges of its edges do not overlap. */
 export type State = { accepts: boolean; edges: readonly Edge<number>[] };
 export type Edge<T> = { range: Range; target: T };
 
-/** Edges that may be looked at; an automaton that takes more stays as it is. */
+/** Maximum number of edges examined; an automaton that needs more is returned unminimized. */
 const MAX_STEPS = 200_000;
 
-/** States are told apart by what they accept after one more character, until that tells no more apart. */
+/** Moore's algorithm: refines groups of equivalent states until they are stable. */
 export function minimized(automaton: Automaton): Automaton {
   const edgeCount = automaton.reduce((sum, { edges }) => sum + edges.length + 1, 0);
   let steps = 0;
@@ -28,7 +27,7 @@ export function minimized(automaton: Automaton): Automaton {
     if (numbers.size === count) break;
     count = numbers.size;
   }
-  // The first state stays the first: groups are numbered in the order of their first states.
+  // The start state stays first: groups are numbered in order of their first states.
   const firsts = new Map(automaton.map((state, i) => [groups[i]!, state] as const).toReversed());
   return Array.from({ length: firsts.size }, (_, group) => {
     const { accepts, edges } = firsts.get(group)!;
@@ -37,7 +36,7 @@ export function minimized(automaton: Automaton): Automaton {
   });
 }
 
-/** The ranges of a state and the groups they lead to, with neighbours of one group joined. */
+/** The ranges of a state and the groups they lead to; adjacent ranges to the same group are joined. */
 function joinedEdges({ edges }: Automaton[number], groups: readonly number[]): number[] {
   const sorted = edges.toSorted((a, b) => a.range[0] - b.range[0]);
   const joined: number[] = [];

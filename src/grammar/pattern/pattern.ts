@@ -1,5 +1,5 @@
-// Regular expressions as finite automata, so that a text can be constrained by several of them and by bounds
-// on its length at once. A pattern may match anywhere in a text, as in JSON Schema.
+// Regular expressions as finite automata, so that a text can be constrained by several of them and by bounds on its
+// length at once. As in JSON Schema, a pattern may match anywhere in a text.
 import { byteClass } from "./alternatives.ts";
 import { type Automaton, type Edge, minimized, type State } from "./automaton.ts";
 import {
@@ -14,10 +14,10 @@ import {
 
 export const MAX_PATTERN_STEPS = 100_000;
 
-/** Why a pattern cannot be enforced. */
+/** The reason why a pattern cannot be enforced. */
 export class PatternError extends Error {}
 
-/** Bounds the work: throws once all steps are used up. */
+/** Bounds the work: throws once all steps are used. */
 export class Work {
   #left: number;
 
@@ -36,7 +36,7 @@ const MAX_GROUPS = 50;
 const MAX_STATES = 600;
 const TOO_LARGE = "is too large to enforce";
 
-/** Accepts the texts in which the pattern matches somewhere. */
+/** An automaton of the texts that contain a match of the pattern. */
 export function readPattern(source: string, work: Work): Automaton {
   if (source.length > MAX_PATTERN) throw new PatternError(TOO_LARGE);
   try {
@@ -58,7 +58,7 @@ type Node =
   | { kind: "sequence" | "choice"; nodes: readonly Node[] }
   | { kind: "repeat"; node: Node; min: number; max: number };
 
-/** The anchors match these, as if each text began and ended with a character of its own. */
+/** Pseudo-characters at the start and end of each text, which the anchors match. */
 const BEGIN = -1;
 const END = MAX_CODE_POINT + 1;
 
@@ -97,7 +97,7 @@ class PatternReader {
     this.#source = Array.from(source);
   }
 
-  /** The pattern, and the lookaheads at its beginning. */
+  /** The pattern, and its leading lookaheads. */
   read(): { node: Node; ahead: { node: Node; isNegative: boolean }[] } {
     const ahead: { node: Node; isNegative: boolean }[] = [];
     const sees = () => this.#sees("(?=") || this.#sees("(?!");
@@ -114,7 +114,7 @@ class PatternReader {
       this.#at += 1;
     }
     const node = this.#choice();
-    // The lookaheads belong to the first branch alone.
+    // The lookaheads apply only to the first branch.
     if (node.kind === "choice") throw new PatternError("has a lookahead, which cannot be enforced");
     return { node: anchored(node), ahead };
   }
@@ -312,7 +312,7 @@ class Nfa {
     return to;
   }
 
-  /** The epsilon closure: with the states that are reached without a character. */
+  /** The epsilon closure: adds all states reachable without consuming a character. */
   closure(states: Iterable<number>): number[] {
     const all = new Set(states);
     for (const state of all) for (const next of this.#epsilons[state]!) all.add(next);
@@ -336,7 +336,7 @@ class Nfa {
   }
 }
 
-/** The DFA of the texts in which this node matches somewhere. */
+/** The DFA of the texts that contain a match of this node. */
 function determinize(node: Node, work: Work): Automaton {
   const nfa = new Nfa(work);
   const start = nfa.add();
@@ -345,10 +345,10 @@ function determinize(node: Node, work: Work): Automaton {
     nfa.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
   }
   nfa.addEpsilon(nfa.build(node, start), found);
-  // Once the node has matched, any text may follow.
+  // After a match, any text may follow.
   const settled = (states: number[]) => (states.includes(found) ? [found] : states);
   const after = (states: readonly number[], code: number) => settled(nfa.after(states, code));
-  /** Several anchors in a row match the same end of the text. */
+  /** Several anchors in a row match at the same position. */
   const atEnd = (states: readonly number[], end: number) => {
     let all = nfa.closure(states);
     for (let before = 0; before < all.length; ) {
@@ -367,7 +367,7 @@ function determinize(node: Node, work: Work): Automaton {
   });
 }
 
-/** The product automaton: accepts what both accept, or what the first accepts and the second does not. */
+/** The product automaton: accepts the intersection, or, if negative, the difference. */
 function product(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
   const nowhere = b.length;
   if (a.length === 0) return [];
@@ -393,7 +393,7 @@ export function both(a: Automaton, b: Automaton, work: Work): Automaton {
   return product(a, b, false, work);
 }
 
-/** Accepts the same texts, if they have from `min` to `max` characters. */
+/** Accepts the texts of the automaton with `min` to `max` characters. */
 export function withLength(automaton: Automaton, min: number, max: number): Automaton {
   if (automaton.length === 0) return automaton;
   return explored([0, 0], ([i, count]: readonly [number, number]) => {
@@ -409,7 +409,7 @@ export function withLength(automaton: Automaton, min: number, max: number): Auto
 
 type Visit<T> = (state: T) => { accepts: boolean; edges: readonly Edge<T>[] };
 
-/** The states that are reachable from the start and from which an accepting state is reachable. */
+/** Builds the automaton of all states that are reachable and from which an accepting state is reachable. */
 function explored<T extends readonly number[]>(start: T, visit: Visit<T>): Automaton {
   const numbers = new Map([[start.join(), 0]]);
   const pending = [start];
@@ -450,9 +450,8 @@ function trimmed(states: readonly State[]): Automaton {
 }
 
 /**
- * How long its states take to compile, relative to a state in which every token may begin. Half of a
- * vocabulary begins with a space, and most of the rest with a letter. A state with an edge to itself is cheap
- * if no edge with a space or a letter leaves it.
+ * Estimated compile time, relative to a state in which every token may begin. Half of a vocabulary begins with a
+ * space and most of the rest with a letter. A state with a loop is cheap if no edge with a space or a letter leaves it.
  */
 export function costOf(automaton: Automaton): number {
   const size = (ranges: readonly Range[]) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
@@ -468,7 +467,7 @@ export function costOf(automaton: Automaton): number {
   return costs.reduce((sum, cost) => sum + cost, 0);
 }
 
-/** A grammar of the texts that the whole expression matches; throws an error that says what is wrong. */
+/** A grammar of the texts that the expression matches entirely; throws an error that names the fault. */
 export function regexGrammar(source: string): string {
   try {
     const strict = withoutNeedlessEscapes(source);
@@ -493,7 +492,7 @@ export function regexGrammar(source: string): string {
   }
 }
 
-/** Other dialects allow any character to be escaped, and braces without counts as literals. */
+/** Rewrites escapes of any character, and braces without counts, which other dialects allow. */
 function withoutNeedlessEscapes(source: string): string {
   const code = (char: string) => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
   return source

@@ -1,20 +1,20 @@
 // Rules of a grammar, printed as EBNF for xgrammar.
 //
-// Two properties of xgrammar decide the form. A character class matches one byte, so characters beyond ASCII
-// are spelled in UTF-8. And a token that reaches past the end of the rule in which it begins is checked again
-// for every mask, unless the rule has a lookahead, `(= ...)`.
+// Two properties of xgrammar determine the form. A character class matches one byte, so characters beyond ASCII are
+// spelled as UTF-8 bytes. And a token that extends past the end of the rule it begins in is rechecked for every mask,
+// unless the rule has a lookahead, `(= ...)`.
 import { alternativesRule } from "./alternatives.ts";
 
-/** Text in EBNF, or a rule. */
+/** EBNF text, or a rule. */
 export type Part = string | Rule;
 export type Rule = { choices: Part[][]; follow?: string };
 
-/** Code points, both ends included. */
+/** Code points, both ends inclusive. */
 export type Range = readonly [number, number];
 
 export const MAX_CODE_POINT = 0x10ffff;
 
-/** The rules that some text matches, as EBNF; undefined where no text matches the root. */
+/** Prints the productive rules as EBNF; undefined if the root matches no text. */
 export function printRules(root: Rule): string | undefined {
   const all = new Set([root]);
   for (const rule of all) {
@@ -26,7 +26,7 @@ export function printRules(root: Rule): string | undefined {
   const print = (part: Part): string => {
     return typeof part === "string" ? part : names.getOrInsert(part, `r${names.size}`);
   };
-  // xgrammar inlines a rule of text alone that begins an alternative, and so may make a shared prefix.
+  // xgrammar inlines a rule of plain text that begins an alternative, which may create a shared prefix.
   const leading = new Set(
     [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
   );
@@ -46,7 +46,7 @@ export function printRules(root: Rule): string | undefined {
   return text;
 }
 
-/** All but those that recurse without end, or have no choices. */
+/** The productive rules: those that derive some text. */
 function endingRules(rules: readonly Rule[]): Set<Rule> {
   const ending = new Set<Rule>();
   for (let before = -1; before < ending.size; ) {
@@ -84,7 +84,7 @@ export function complement(ranges: readonly Range[]): Range[] {
   return result;
 }
 
-/** Code points beyond ASCII, as sequences of bytes that vary independently of each other. */
+/** Code points beyond ASCII, as sequences of independent byte ranges. */
 export function utf8(from: number, to: number): Range[][] {
   for (const last of [0x7ff, 0xffff]) {
     if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];

@@ -1,4 +1,4 @@
-// Arrays of JSON: items by position, then any number of one kind.
+// Rules of JSON arrays: items by position, then any number of items of one schema.
 import type { Part } from "../pattern/rules.ts";
 import type { Schema } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
@@ -21,7 +21,7 @@ export function arrayChoices(
     return i === 0 ? [rule] : ['", "', rule];
   });
   const count = prefix.length;
-  // A tuple that says nothing of more items has none, unless it must.
+  // A tuple that does not mention further items has none, unless its minimum needs them.
   const unsaid = count === 0 || min > count;
   const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
   const item = value(rest, `${at}/items`);

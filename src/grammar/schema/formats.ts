@@ -1,4 +1,4 @@
-// The formats of JSON Schema as regular expressions.
+// JSON Schema's formats as regular expressions.
 
 const leap = "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)";
 const day = "(0[1-9]|1\\d|2[0-8])";
@@ -16,7 +16,7 @@ const host = "[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?";
 const visible = "([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})";
 const path = `(//${host}(\\.${host})*(:\\d{1,5})?(/${visible}*)*|${visible}+)`;
 
-/** As patterns: of each format the most that is easy to enforce. */
+/** Patterns that may be narrower than the format, to stay cheap to enforce. */
 export const formatPatterns: ReadonlyMap<unknown, string> = new Map(
   Object.entries({
     date: `^${date}$`,
@@ -32,7 +32,7 @@ export const formatPatterns: ReadonlyMap<unknown, string> = new Map(
   }),
 );
 
-/** Formats that are defined but not enforced. Any other name is an annotation. */
+/** Defined formats that are not enforced. Any other name is an annotation. */
 export const unsupportedFormats = new Set<unknown>([
   ...["idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template", "url"],
   ...["json-pointer", "relative-json-pointer", "regex", "byte", "iso-time", "iso-date-time"],

@@ -1,10 +1,9 @@
-// The keywords of JSON Schema: which ones limit what is valid, which ones speak of which type, and how two
-// values compare.
+// JSON Schema's keywords: which ones constrain values, which types they apply to, and when two values are equal.
 
 export type Schema = Readonly<Record<string, unknown>>;
 export type Type = keyof typeof keywordsOf;
 
-/** The keywords that say something about values of one type. */
+/** The keywords that constrain values of one type. */
 export const keywordsOf = {
   null: [],
   boolean: [],
@@ -18,13 +17,13 @@ export const keywordsOf = {
 } as const;
 export const types = Object.keys(keywordsOf) as Type[];
 
-/** Assertions that no grammar here enforces. */
+/** Assertions that the grammar cannot enforce. */
 export const unsupported = new Set([
   ...["not", "if", "dependentRequired", "dependentSchemas", "dependencies", "additionalItems"],
   ...["contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef"],
 ]);
 
-/** Every other keyword is an annotation: it does not limit what is valid. */
+/** Every other keyword is an annotation, which constrains nothing. */
 const assertions = new Set<string>([
   ...["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$id"],
   ...Object.values(keywordsOf).flat(),
@@ -37,7 +36,7 @@ export const asserts = (schema: Schema) => Object.keys(schema).some(isAssertion)
 export const isObject = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** By name, as a document may name any: an object would also find "constructor" and the like. */
+/** A Map, because names come from clients: an object would also find "constructor" and the like. */
 export function membersOf(value: unknown): Map<string, unknown> {
   return new Map(typeof value === "object" && value !== null ? Object.entries(value) : []);
 }
@@ -46,7 +45,7 @@ export function without(schema: Schema, ...keys: string[]): Schema {
   return Object.fromEntries(Object.entries(schema).filter(([key]) => !keys.includes(key)));
 }
 
-/** The same text for values that JSON Schema calls equal. */
+/** The same text for values that are equal in JSON Schema. */
 export function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical)}]`;
   if (!isObject(value)) return JSON.stringify(value);

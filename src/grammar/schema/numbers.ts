@@ -1,4 +1,4 @@
-// Numbers of JSON between bounds, digit by digit.
+// Rules of JSON numbers within bounds, digit by digit.
 import { byteClass } from "../pattern/alternatives.ts";
 import type { Part, Rule } from "../pattern/rules.ts";
 import type { Schema } from "./keywords.ts";
@@ -7,7 +7,7 @@ import type { RuleBook } from "./rule-book.ts";
 const ANY_INTEGER = '("0" | "-"? [1-9] [0-9]{0,14})';
 const ANY_NUMBER = '"-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,15})? ([eE] [+-]? [0-9]{1,2})?';
 
-/** Digits of a number: JSON readers tell no more apart, and a model could write them without end. */
+/** Maximum digits of a number: JSON parsers distinguish no more, and a model could write digits endlessly. */
 const DIGITS = 15;
 
 type Bound = { value: number; isStrict: boolean };
@@ -48,7 +48,7 @@ export function numberChoices(book: RuleBook, schema: Schema, at: string): Part[
   return any;
 }
 
-/** Numbers of one sign, between the bounds that are nearer to zero and those farther from it. */
+/** Numbers of one sign. `near` and `far`: the bounds nearer to and farther from zero. */
 function magnitudes(
   book: RuleBook,
   sign: 1 | -1,
@@ -58,7 +58,7 @@ function magnitudes(
 ): Part[][] {
   const lengths = Array.from({ length: DIGITS }, (_, i) => i + 1);
   return lengths.flatMap((whole): Part[][] => {
-    // Of 15 digits at most, different decimals are different numbers.
+    // With at most 15 digits, different decimals are different doubles.
     const fraction = Math.max(fractions - whole, 0);
     const unit = 10n ** BigInt(fraction);
     const shortest = whole === 1 ? (sign < 0 ? 1n : 0n) : unit * 10n ** BigInt(whole - 1);
@@ -78,7 +78,7 @@ function magnitudes(
   });
 }
 
-/** Digits, `whole` of them before the point; the digits after the point are optional from the end on. */
+/** Digits, `whole` of them before the decimal point; trailing digits after the point are optional. */
 function digits(
   book: RuleBook,
   from: string,
@@ -99,7 +99,7 @@ function digits(
       const rest = digits(book, a, b, Math.max(whole - 1, 0), part === "whole" ? part : "fraction");
       if (first <= last) choices.push([byteClass([[0x30 + first, 0x30 + last]]), rest]);
     };
-    // At the first and the last digit, what follows may have bounds of its own.
+    // Only at the first and last digit are the following digits bounded.
     const [first, last] = [Number(from[0]), Number(to[0])];
     const [isLowFree, isHighFree] = [low === zeros, high === nines];
     if (first === last) add(first, last, low, high);
@@ -112,7 +112,7 @@ function digits(
   });
 }
 
-/** A number times a power of ten, as its shortest decimal has it. */
+/** A number times a power of ten, computed from its shortest decimal. */
 function scaled(value: number, power: number): { floor: bigint; isExact: boolean } {
   const [mantissa, exponent] = value.toExponential().split("e") as [string, string];
   const [whole, fraction = ""] = mantissa.split(".") as [string, string?];

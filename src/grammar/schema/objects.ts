@@ -1,9 +1,9 @@
-// Objects of JSON: the named properties in their order, then any number of others.
+// Rules of JSON objects: the named properties in order, then any number of others.
 import type { Part, Rule } from "../pattern/rules.ts";
 import { asserts, isAssertion, isObject, keywordsOf, type Schema, without } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
 
-/** The named properties; and of the others the schema of their values, false for none, and their key. */
+/** `others`: schema of the values of unnamed properties, false if they are forbidden; `key`: rule of their keys. */
 type Properties = {
   names: ReadonlyMap<string, unknown>;
   required: ReadonlySet<string>;
@@ -16,7 +16,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const { names, required, others, key } = propertiesOf(parts, schema, at);
   const { min, max } = reader.counts(schema, "Properties", at);
   if (required.size > max || min > max) return [];
-  // Where there is no room for others, the optional ones stay away.
+  // If the required properties fill the object, optional ones are dropped.
   const listed = [...names].filter(([name]) => max > required.size || required.has(name));
   if (listed.length > max) book.refuse("maxProperties", at, "cannot be enforced with so many");
   const isFull = min === names.size && others === false;
@@ -27,7 +27,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const other: Part[] = [key, '": "', value(others, `${at}/additionalProperties`)];
   const more = book.ruleOf([['", "', ...other]]);
 
-  // From the last property to the first: the rest of the object after it, and the object that begins with it.
+  // From last to first property: the rest of the object after it, and the object that begins with it.
   let after: Part[] = [book.upTo(more, room), '"}"'];
   const alone: Part[][] = min === 0 ? [['"}"']] : [];
   if (room > 0) alone.push([...other, book.upTo(more, room - 1), '"}"']);
@@ -43,7 +43,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
     if (isRequired) {
       first = [...member, ...after];
       after = ['", "', ...member, ...after];
-      // For each part of a sequence the engine keeps all that comes after it.
+      // For each part of a sequence, xgrammar copies all parts after it, so long sequences are split.
       if (after.length > 20) after = [book.ruleOf([after])];
     } else {
       const [shared, rest] = [book.ruleOf([member]), book.ruleOf([after])];
@@ -81,7 +81,7 @@ function propertiesOf(parts: SchemaParts, schema: Schema, at: string): Propertie
     [others, limits] = [false, {}];
   }
   for (const name of required) if (!names.has(name)) names.set(name, others ?? true);
-  // A schema that names properties and is silent about others has no others.
+  // A schema that names properties and does not mention others forbids them.
   others ??= names.size === 0 && schema.properties === undefined;
   const isLimited = asserts(limits);
   if (isLimited && names.size > 0) {
@@ -94,7 +94,7 @@ function propertiesOf(parts: SchemaParts, schema: Schema, at: string): Propertie
   return { names, required, others, key };
 }
 
-/** What propertyNames says of strings. */
+/** The constraints of propertyNames on keys. */
 function keyLimits({ book, reader }: SchemaParts, schema: Schema, at: string): Schema {
   const keys = reader.target(schema.propertyNames ?? true, at);
   if (keys === true) return {};

@@ -1,5 +1,5 @@
-// Whether one value can match two schemas. The branches of oneOf must be disjoint: a grammar cannot say "and
-// none of the others".
+// Decides whether a value can match two schemas. The branches of oneOf must be disjoint: a grammar cannot express
+// "and none of the others".
 import { canonical, isObject, membersOf, type Schema, typeOf, types } from "./keywords.ts";
 import type { SchemaReader } from "./reader.ts";
 import type { RuleBook } from "./rule-book.ts";
@@ -15,7 +15,7 @@ export class Overlap {
     this.#book = book;
   }
 
-  /** Whether it is plain that no value matches both. */
+  /** Whether it is certain that no value matches both; false if undecided. */
   areDisjoint(a: unknown, b: unknown, at: string, depth = 0): boolean {
     this.#book.step(1, "oneOf", at);
     const [x, y] = [this.#reader.target(a, at), this.#reader.target(b, at)];
@@ -46,7 +46,7 @@ export class Overlap {
     return { types: new Set(wide), values: undefined };
   }
 
-  /** So they are where a required property is forbidden, or disjoint, in the other. */
+  /** True if a required property of one is forbidden, or has a disjoint schema, in the other. */
   #areDisjointObjects(x: Schema, y: Schema, at: string, depth: number): boolean {
     const [propertiesOfX, propertiesOfY] = [x, y].map(({ properties }) =>
       membersOf(isObject(properties) ? properties : {}),

@@ -1,4 +1,4 @@
-// What the rules of arrays and objects are made of.
+// Shared dependencies of the rules of arrays and objects.
 import type { Rule } from "../pattern/rules.ts";
 import type { SchemaReader } from "./reader.ts";
 import type { RuleBook } from "./rule-book.ts";
@@ -8,6 +8,6 @@ export type SchemaParts = {
   book: RuleBook;
   reader: SchemaReader;
   strings: StringRules;
-  /** The rule of whatever a schema allows. */
+  /** The rule of any value that a schema allows. */
   value(schema: unknown, at: string): Rule;
 };

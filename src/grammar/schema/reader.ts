@@ -1,5 +1,5 @@
-// What a schema says: references are followed, several schemas for one value are merged into one, and the
-// keywords' values are checked. A keyword with a value that it cannot have is refused.
+// Interprets a schema: resolves references, merges several schemas for one value into one, and checks the values of
+// keywords. A keyword with an invalid value is refused.
 import {
   asserts,
   canonical,
@@ -16,11 +16,11 @@ import {
 import type { Counts, RuleBook } from "./rule-book.ts";
 
 const MAX_REFERENCES = 64;
-/** A larger maximum is never reached, and a larger minimum is not enforced. */
+/** A larger maximum counts as unlimited; a larger minimum (MAX_LEAST) is not enforced. */
 const MAX_COUNT = 1_000_000;
 const MAX_LEAST = 1000;
 
-/** Keywords about what the same schema does not name. */
+/** Keywords that apply to whatever a sibling keyword of the same schema does not name. */
 const scopes = [
   ["additionalProperties", "properties"],
   ["patternProperties", "properties"],
@@ -32,7 +32,7 @@ export class SchemaReader {
   readonly #root: unknown;
   readonly #book: RuleBook;
   readonly #merged = new Map<string, Schema>();
-  /** Of what references lead through: thousands of them may lead through the same definitions. */
+  /** Members of objects along references, cached: thousands of references may share a path. */
   readonly #members = new Map<unknown, Map<string, unknown>>();
 
   constructor(root: unknown, book: RuleBook) {
@@ -40,7 +40,7 @@ export class SchemaReader {
     this.#book = book;
   }
 
-  /** The schema that a reference leads to, merged with what stands beside the reference. */
+  /** The target of a reference, merged with the keywords beside the reference. */
   target(schema: unknown, at: string, hops = 0): unknown {
     if (!isObject(schema) || !("$ref" in schema)) return schema;
     if (hops > MAX_REFERENCES) {
@@ -90,7 +90,7 @@ export class SchemaReader {
     return { min: min > MAX_LEAST ? 0 : min, max: max > MAX_COUNT ? Infinity : max };
   }
 
-  /** The values of enum and const that are of the type as well. */
+  /** The values of enum and const that also have the schema's type. */
   values(schema: Schema, at: string): unknown[] {
     const names = this.typeNames(schema, at);
     const isOfType = (value: unknown) =>
@@ -112,7 +112,7 @@ export class SchemaReader {
     return undefined;
   }
 
-  /** A schema without a type is taken for one of the types that its other keywords are about. */
+  /** A schema without a type gets the types that its other keywords apply to. */
   types(schema: Schema, at: string): Type[] {
     const names = this.typeNames(schema, at);
     if (names) {
@@ -123,7 +123,7 @@ export class SchemaReader {
     return meant.length > 0 ? meant : types;
   }
 
-  /** One schema that says what all of them say. */
+  /** One schema with the constraints of all. */
   merge(base: Schema, parts: readonly unknown[], at: string): unknown {
     let merged = base;
     for (const part of parts) {
@@ -138,7 +138,7 @@ export class SchemaReader {
       ]);
       merged = { ...merged, ...Object.fromEntries(added) };
     }
-    // A schema that refers to itself is merged with itself again and again, to the same result.
+    // A self-referential schema is merged with itself repeatedly, to the same result.
     const text = JSON.stringify(merged);
     this.#book.step(1 + text.length / 100, "allOf", at);
     return this.#merged.getOrInsert(text, merged);

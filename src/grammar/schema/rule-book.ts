@@ -1,20 +1,19 @@
-// The rules of one schema's grammar while they are written. The book makes each rule once, notes the first
-// keyword that cannot be enforced, and bounds what the grammar may cost: whatever a client sends, writing and
-// compiling it ends in time.
+// Creates the rules of one schema's grammar. The book creates each rule once, records the first keyword that cannot be
+// enforced, and bounds the cost, so that writing and compiling the grammar of any schema ends in time.
 import { literal } from "../pattern/alternatives.ts";
 import { MAX_PATTERN_STEPS, Work } from "../pattern/pattern.ts";
 import type { Part, Rule } from "../pattern/rules.ts";
 
-/** What keeps a schema from being enforced. */
+/** The reason why a schema cannot be enforced. */
 export type SchemaFault = {
   keyword: string;
-  /** Where in the schema, as a JSON pointer. */
+  /** Position in the schema, as a JSON pointer. */
   pointer: string;
-  /** Both of these and the reason, in words for the sender of the schema. */
+  /** Keyword, position and reason, for the client. */
   message: string;
 };
 
-/** Nothing of the schema can be enforced. */
+/** No part of the schema can be enforced. */
 export class SchemaError extends Error {
   readonly fault: SchemaFault;
 
@@ -30,28 +29,28 @@ export function faultOf(keyword: string, pointer: string, why: string): SchemaFa
   return { keyword, pointer: short, message: `${keyword}${where} ${why}` };
 }
 
-/** Rules, and characters of names and values: both take their time to compile. */
+/** Maximum rules, and characters of names and values: both cost compile time. */
 const MAX_RULES = 3000;
 const MAX_LITERALS = 50_000;
-/** Steps of comparing and merging schemas: some tens of milliseconds. */
+/** Maximum steps of comparing and merging schemas: tens of milliseconds. */
 const MAX_STEPS = 60_000;
 
-/** How often something is repeated. */
+/** Bounds of a repetition. */
 export type Counts = { min: number; max: number };
 
 export class RuleBook {
   readonly #maxCost: number;
-  /** By the schema, or by a text that says what the rule is. */
+  /** By schema, or by a text that identifies the rule. */
   readonly #rules = new Map<unknown, Rule>();
   readonly #pending: (() => void)[] = [];
   readonly #ids = new Map<Rule, number>();
-  /** The costly rules that are counted already. */
+  /** Costly rules already counted. */
   readonly #paid = new Set<string>();
   #cost = 0;
   #literals = 0;
   #steps = 0;
   #fault: SchemaFault | undefined;
-  /** Bounds what all patterns take together. */
+  /** Work budget shared by all patterns. */
   readonly patternWork = new Work(MAX_PATTERN_STEPS);
 
   constructor(maxCost: number) {
@@ -67,12 +66,12 @@ export class RuleBook {
     return this.#cost;
   }
 
-  /** Notes a keyword that is not enforced; everything else is. */
+  /** Records a keyword that is not enforced; the rest of the schema still is. */
   refuse(keyword: string, at: string, why: string): void {
     this.#fault ??= faultOf(keyword, at, why);
   }
 
-  /** The rule of this key. `finish` writes its choices, so that rules may refer to each other. */
+  /** The rule of this key. Its choices are written in `finish`, so that rules may be mutually recursive. */
   rule(key: unknown, choices: () => Part[][], follow?: string): Rule {
     const known = this.#rules.get(key);
     if (known) return known;
@@ -83,12 +82,12 @@ export class RuleBook {
     throw new SchemaError(faultOf("schema", "", "comes to too many rules"));
   }
 
-  /** A rule that is used in one place. */
+  /** A rule used in one place. */
   ruleOf(choices: Part[][], follow?: string): Rule {
     return this.rule(choices, () => choices, follow);
   }
 
-  /** The rule that no text matches. */
+  /** A rule that matches no text. */
   never(): Rule {
     return this.rule("never", () => []);
   }
@@ -109,7 +108,7 @@ export class RuleBook {
     throw new SchemaError(faultOf(keyword, at, "takes too long to make out"));
   }
 
-  /** Whether there is time enough to compile it. */
+  /** Charges compile time; returns false if the budget does not suffice. */
   spend(cost: number, keyword: string, at: string): boolean {
     const isEnough = this.#cost + cost <= this.#maxCost;
     if (isEnough) this.#cost += cost;
@@ -117,7 +116,7 @@ export class RuleBook {
     return isEnough;
   }
 
-  /** The same for costly rules that several places share. */
+  /** Charges costly rules that several places share, once each. */
   spendOnce(rules: readonly string[], keyword: string, at: string): boolean {
     const unpaid = rules.filter((rule) => !this.#paid.has(rule));
     if (!this.spend(unpaid.length, keyword, at)) return false;
@@ -125,7 +124,7 @@ export class RuleBook {
     return true;
   }
 
-  /** A rule so many times. Sixteen of them are a rule as well, and so on: it takes few rules. */
+  /** A repeated rule. Blocks of 16 are rules themselves, recursively, so the number of rules is logarithmic. */
   times(part: Rule, { min, max }: Counts): Part[] {
     return [...this.#exactly(part, min), this.upTo(part, max - min)];
   }

@@ -1,4 +1,4 @@
-// Strings of JSON: any, of some length, of a pattern or a format, and keys that are none of some names.
+// Rules of JSON strings: with bounds on the length, a pattern or a format, and keys other than given names.
 import { byteClass, literal } from "../pattern/alternatives.ts";
 import type { Automaton } from "../pattern/automaton.ts";
 import { both, costOf, PatternError, readPattern, withLength } from "../pattern/pattern.ts";
@@ -17,17 +17,17 @@ import type { SchemaReader } from "./reader.ts";
 import type { Counts, RuleBook } from "./rule-book.ts";
 
 const QUOTE = '"\\""';
-/** What follows a string, wherever in a document it stands. */
+/** The characters that may follow a string in a document, as a lookahead. */
 const AFTER_STRING = "[,:}\\x5d]";
-/** What never follows: no token is offered that reaches beyond the rule. */
+/** A lookahead that never matches: excludes tokens that extend beyond the rule. */
 const NOTHING = '"\\x01"';
 
-/** Characters of a token that is offered in a string with bounds on its length. */
+/** Maximum characters of a token within a string of bounded length. */
 const WINDOW = 16;
-/** A key that begins with so many characters of a property's name is not the name of another property. */
+/** Characters after which a key cannot become a property's name: keys with a longer common prefix are excluded. */
 const MAX_PREFIX = 8;
 
-/** Characters that stand for themselves in a string. */
+/** Characters that need no escape in a string. */
 const plain: readonly Range[] = [
   [0x20, 0x21],
   [0x23, 0x5b],
@@ -59,14 +59,14 @@ export class StringRules {
     return [[QUOTE, this.#rest(schema, at)]];
   }
 
-  /** A key that is none of these. It has no escapes, so that it has one spelling. */
+  /** A key other than these names. It has no escapes, so that each key has only one spelling. */
   keyExcept(names: readonly string[]): Rule {
     if (names.length === 0) return this.#book.rule("string", () => this.choices({}, ""));
     const codes = names.map((name) => Array.from(name, (char) => char.codePointAt(0)!));
     return this.#book.ruleOf([[QUOTE, this.#keyRestExcept(codes, 0)]]);
   }
 
-  /** As long as it may become one of the names it comes by single characters, which compile fast. */
+  /** While the key may still become one of the names, it consists of single characters, which compile fast. */
   #keyRestExcept(names: readonly (readonly number[])[], depth: number): Rule {
     return this.#book.rule(names, () => {
       const rest: Rule = this.#book.rule(
@@ -91,7 +91,7 @@ export class StringRules {
     });
   }
 
-  /** A character of these, and then the next parts. */
+  /** A character in these ranges, followed by `next`. */
   #chars(ranges: readonly Range[], next: readonly Part[]): Part[][] {
     const shown = intersect(ranges, plain);
     const ascii = intersect(shown, [[0, 0x7f]]);
@@ -105,7 +105,7 @@ export class StringRules {
     return choices;
   }
 
-  /** All rules share the bytes at the end of a character, where any will do. */
+  /** Trailing bytes of a character that may have any value are a rule that all characters share. */
   #bytes(bytes: readonly Range[]): Part[] {
     const last = bytes.findLastIndex(([from, to]) => from !== 0x80 || to !== 0xbf);
     const head = bytes.slice(0, last + 1).map((range) => byteClass([range]));
@@ -114,10 +114,10 @@ export class StringRules {
     return [...head, this.#book.rule(`bytes ${tail}`, () => [Array(tail).fill("[\\x80-\\xbf]")])];
   }
 
-  /** Any character in any spelling, and then the next parts. */
+  /** Any character in any spelling, followed by `next`. */
   #anyChar(next: readonly Part[]): Part[][] {
     const digit = "[0-9a-fA-F]";
-    // No halves of surrogate pairs: every escape is one character.
+    // Excludes surrogate halves: every escape is one character.
     const escape = this.#book.rule("escape", () => [
       ['["\\x5c/bfnrt]'],
       ['"u"', "[0-9a-cA-CefEF]", digit, digit, digit],
@@ -126,7 +126,7 @@ export class StringRules {
     return [...this.#chars(plain, next), [literal("\\"), escape, ...next]];
   }
 
-  /** The rest of a string: what follows its first quote. */
+  /** The rest of a string after its opening quote. */
   #rest(schema: Schema, at: string): Rule {
     const { pattern, format } = schema;
     const counts = this.#reader.counts(schema, "Length", at);
@@ -140,7 +140,7 @@ export class StringRules {
     });
   }
 
-  /** What pattern and format allow; undefined where that is anything. */
+  /** The texts that pattern and format allow; undefined if unconstrained. */
   #language({ pattern, format }: Schema, at: string): Automaton | undefined {
     let language: Automaton | undefined;
     const add = (keyword: string, source: unknown) => {
@@ -196,9 +196,9 @@ export class StringRules {
   }
 
   /**
-   * A rule in which most tokens begin takes long to compile, so there is not one for each character. One
-   * rule counts them and offers single characters alone; from each position, a window of a few rules offers
-   * the longer tokens, up to the end of the string if it is that near.
+   * A rule in which most tokens can begin is slow to compile, so there is no such rule per character. One rule counts
+   * characters and offers only single characters; from each position, a window of a few rules offers longer tokens, up
+   * to the end of the string if that is near.
    */
   #countedRest({ min, max }: Counts, at: string): Rule {
     if (min > max) return this.#book.never();
@@ -213,7 +213,7 @@ export class StringRules {
     return this.#counted(min, max);
   }
 
-  /** So many characters, and the last quote. */
+  /** `min` to `max` characters, and the closing quote. */
   #counted(min: number, max: number): Rule {
     const one = this.#book.rule("character", () => this.#anyChar([]), NOTHING);
     const isNear = max === Infinity || max - min <= WINDOW;
@@ -226,7 +226,7 @@ export class StringRules {
     });
   }
 
-  /** At least `min` characters and at most `extra` more, and the last quote. */
+  /** At least `min` characters and at most `extra` more, and the closing quote. */
   #window(min: number, extra: number): Rule {
     if (min === 0 && extra === Infinity) return this.#anyRest();
     const choices = (): Part[][] => {
@@ -236,7 +236,7 @@ export class StringRules {
     return this.#book.rule(windowKey(min, extra), choices, AFTER_STRING);
   }
 
-  /** So many characters, and nothing of what follows them. */
+  /** Exactly `count` characters, without the closing quote. */
   #run(count: number): Rule {
     const next = count === 1 ? [] : [this.#run(count - 1)];
     return this.#book.rule(`a run of ${count}`, () => this.#anyChar(next), NOTHING);

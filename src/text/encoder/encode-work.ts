@@ -1,5 +1,5 @@
-// What is encoded for one request: texts, or a chat. It is done in steps, on the main thread if it is short and
-// on the encoder thread otherwise.
+// One request's text to encode: plain texts, a chat, or pairs for a reranker. It is encoded in steps, on the main
+// thread if it is short and on the encoder thread otherwise.
 import type { ChatWork } from "../prompt.ts";
 import type { TextModel } from "../text-model.ts";
 import type { TokenIds } from "../tokenizer/token-ids.ts";
@@ -9,12 +9,12 @@ export type EncodeWork =
       kind: "texts";
       texts: readonly string[];
       addSpecialTokens: boolean;
-      /** Whether control tokens written out in the texts are tokens or text, which is the default. */
+      /** Whether control tokens spelled out in the texts are parsed. Default: "text", which leaves them as text. */
       controlTokens?: "text" | "parse";
       maxTokens: number;
     }
   | ({ kind: "chat" } & ChatWork)
-  /** For a reranker: each document with its query, or all with the only one. */
+  /** For a reranker: `queries` has one query per document, or a single one for all. */
   | {
       kind: "pairs";
       queries: readonly string[];
@@ -23,20 +23,20 @@ export type EncodeWork =
       maxTokens: number;
     };
 
-/** What is known besides the ids of all texts. */
+/** Results besides the token ids, which go to the caller's TokenIds. */
 export type EncodedWork = {
-  /** The end of each text in the ids. */
+  /** End offset of each text in the ids. */
   ends: number[];
-  /** The last characters of a chat's text, without the blanks at its end. */
+  /** The last characters of a rendered chat, without trailing whitespace. */
   ending: string;
-  /** Lengths of a chat's heads in tokens, if they are wanted. */
+  /** Lengths in tokens of a chat's prefixes that other chats may share, if requested. */
   heads: number[];
 };
 
 const ENDING_CHARS = 256;
-/** Every value takes time too, not only its characters. */
+/** Cost of a value apart from its characters. */
 const CHARS_PER_VALUE = 16;
-/** About what a template writes around a pair. */
+/** Estimated characters that the template adds around a pair. */
 const CHARS_PER_PAIR = 512;
 
 /** Yields every few milliseconds, except while a template is rendered. */
@@ -63,7 +63,7 @@ export function* encodeWork(
   }
   const { controlTokens = "text" } = work;
   for (const text of work.texts) {
-    // A rendered chat may have the start token already.
+    // A rendered chat may already start with BOS.
     const { bos_token: start } = tokenizer.namedTokens;
     const isStarted = controlTokens === "parse" && start !== undefined && text.startsWith(start);
     const addSpecialTokens = work.addSpecialTokens && !isStarted;
@@ -74,7 +74,7 @@ export function* encodeWork(
   return { ends, ending: "", heads: [] };
 }
 
-/** About how many characters there are, in all. */
+/** Estimated cost of the work, in characters. */
 export function sizeOf(work: EncodeWork): number {
   if (work.kind === "chat") return sizeOfValue(work.input);
   if (work.kind === "texts") return sizeOfValue(work.texts);

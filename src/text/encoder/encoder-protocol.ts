@@ -5,14 +5,14 @@ import type { TextSource } from "../text-model.ts";
 import type { EncodedWork } from "./encode-work.ts";
 import type { JsonFault } from "./json-text.ts";
 
-/** A long string of what the next message holds (long-strings.ts). */
+/** A long string that was taken out of the next message (long-strings.ts). */
 type LongString = { kind: "text"; text: string };
 
 export type ToEncoder =
   | LongString
-  /** `work` is an EncodeWork without its long strings. */
+  /** `work`: an EncodeWork whose long strings were sent before. */
   | { kind: "encode"; id: number; key: string; source: TextSource; work: unknown }
-  /** A JSON text, in UTF-8. */
+  /** Parses JSON, given in UTF-8. */
   | { kind: "parse"; id: number; bytes: Uint8Array<ArrayBuffer> }
   | { kind: "cancel"; id: number }
   | { kind: "forget"; path: string };
@@ -20,9 +20,9 @@ export type ToEncoder =
 export type FromEncoder =
   | LongString
   | ({ kind: "encoded"; id: number; ids: Uint32Array<ArrayBuffer> } & EncodedWork)
-  /** `value` is without its long strings. */
+  /** `value`: its long strings were sent before. */
   | { kind: "parsed"; id: number; value: unknown }
-  /** `tokens`: how many were encoded before. */
+  /** `tokens`: number encoded before the failure. */
   | { kind: "failed"; id: number; tokens: number; failure: EncodeFailure };
 
 export type EncodeFailure =

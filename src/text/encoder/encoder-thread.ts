@@ -1,5 +1,5 @@
-// The encoder thread: renders and encodes what is too long for the main thread. Keys take turns of a few
-// milliseconds, so that nobody waits for another key's long text.
+// The encoder thread: renders and encodes texts that are too long for the main thread. API keys get time slices of a
+// few milliseconds round-robin, so that no key waits for another key's long text.
 import { parentPort } from "node:worker_threads";
 import { TemplateError } from "../template/template.ts";
 import { openTextModel, type TextModel, type TextSource } from "../text-model.ts";
@@ -17,19 +17,19 @@ type Job = {
   steps: Generator<void, EncodedWork>;
 };
 
-const TURN_MS = 10;
-/** Left alone, garbage grows to many times the text: it is collected when the process has grown by so much. */
+const SLICE_MS = 10;
+/** Garbage collection is forced when RSS has grown by this much: left alone, garbage reaches many times the text. */
 const MAX_GARBAGE_BYTES = 16 * 2 ** 20;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
-/** By key, the one whose turn is next first; no list is empty. */
+/** By key in round-robin order, the next one first; no list is empty. */
 const jobs = new Map<string, Job[]>();
-/** Long strings of the work whose message follows. */
+/** Long strings of the next message. */
 let texts: string[] = [];
-/** The most recently used last. */
+/** In LRU order, the most recently used last. */
 const models = new Map<string, TextModel>();
-/** The least that the process has had since the last collection. */
+/** Minimum RSS since the last collection. */
 let leastBytes = Number.POSITIVE_INFINITY;
 let arrival = Promise.withResolvers<void>();
 
@@ -44,13 +44,13 @@ main.on("message", (message: ToEncoder) => {
 for (;;) {
   const [next] = jobs.values();
   if (next) {
-    takeTurn(next[0]!);
+    runSlice(next[0]!);
     collectGarbage();
   } else {
     arrival = Promise.withResolvers();
     await arrival.promise;
   }
-  // Lets messages in.
+  // Lets the event loop receive messages.
   await new Promise(setImmediate);
 }
 
@@ -69,7 +69,7 @@ function add({ id, key, source, work: sent }: ToEncoder & { kind: "encode" }): v
   }
 }
 
-/** At once: it takes less than a turn per megabyte. */
+/** Parses immediately: a megabyte takes less than a time slice. */
 function parse({ id, bytes }: ToEncoder & { kind: "parse" }): void {
   try {
     const long: string[] = [];
@@ -82,8 +82,8 @@ function parse({ id, bytes }: ToEncoder & { kind: "parse" }): void {
   collectGarbage();
 }
 
-function takeTurn(job: Job): void {
-  const end = performance.now() + TURN_MS;
+function runSlice(job: Job): void {
+  const end = performance.now() + SLICE_MS;
   try {
     for (;;) {
       const { done, value } = job.steps.next();
@@ -95,14 +95,14 @@ function takeTurn(job: Job): void {
       }
       if (performance.now() > end) break;
     }
-    toTheEnd(job);
+    requeue(job);
   } catch (error) {
     fail(job, failureOf(error));
   }
 }
 
-/** Every other key has its turn first, then the key's other jobs. */
-function toTheEnd(job: Job): void {
+/** Moves the job behind all other keys and behind the other jobs of its key. */
+function requeue(job: Job): void {
   remove(job);
   const others = jobs.get(job.key) ?? [];
   jobs.delete(job.key);
@@ -114,7 +114,7 @@ function collectGarbage(): void {
   leastBytes = Math.min(leastBytes, bytes);
   if (bytes < leastBytes + MAX_GARBAGE_BYTES) return;
   Bun.gc(true);
-  // What is free now goes back to the system a little later.
+  // The allocator returns freed memory to the system a little later, so RSS is not read again here.
   leastBytes = bytes;
 }
 

@@ -1,5 +1,5 @@
-// Encodes texts and chats for requests without blocking the event loop: short ones at once, long ones on a thread
-// of its own, which is started for the first of them.
+// Encodes texts and chats without blocking the event loop: short ones immediately, long ones on the encoder thread,
+// which starts on first use.
 
 import { Worker } from "node:worker_threads";
 import type { ErrorAnswer } from "../../error-answer.ts";
@@ -13,20 +13,20 @@ import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.t
 import { JsonTextError } from "./json-text.ts";
 import { putBack, takeOut } from "./long-strings.ts";
 
-/** For whom something is encoded. */
+/** The client that the work is done for. */
 export type Client = {
-  /** Keys take turns. */
+  /** The API key, for fair scheduling between keys. */
   key: string;
-  /** Its reason is thrown where it ends the work. */
+  /** Aborts the work, which then rejects with the signal's reason. */
   signal: AbortSignal;
-  /** Called once, with the tokens that were encoded, however the work ended. */
+  /** Called exactly once, with the number of tokens encoded, also on failure. */
   charge(tokens: number): void;
 };
 
-/** The token ids of each text; a chat is one. */
+/** Token ids of each text; a chat is one text. */
 export type Encoded = { prompts: Uint32Array[] } & Pick<EncodedWork, "ending" | "heads">;
 
-/** Too many characters wait to be encoded. */
+/** The queue of characters to encode is full. */
 export class EncoderBusyError extends Error {
   override name = "EncoderBusyError";
   readonly answer: ErrorAnswer = {
@@ -36,11 +36,11 @@ export class EncoderBusyError extends Error {
   };
 
   constructor() {
-    super("too much text waits to be encoded");
+    super("the queue of text to encode is full");
   }
 }
 
-/** The thread has ended, or cannot open the model. */
+/** The thread has exited, or cannot open the model. */
 export class EncoderThreadError extends Error {
   override name = "EncoderThreadError";
   readonly answer: ErrorAnswer = {
@@ -49,14 +49,14 @@ export class EncoderThreadError extends Error {
   };
 }
 
-/** What takes a few milliseconds at most. */
+/** Maximum size that is encoded on the main thread: a few milliseconds of work. */
 const SHORT = 2 ** 13;
-/** Characters that may wait, in all and of one key. */
+/** Maximum queued characters, in total and per key. */
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
-/** Garbage of so many characters is worth a collection, which runs on the side. */
-const COLLECTED = 2 ** 20;
+/** Size in characters above which the garbage is collected, concurrently. */
+const COLLECTED_ABOVE = 2 ** 20;
 
 type Job = Client & {
   size: number;
@@ -68,7 +68,7 @@ type Job = Client & {
 export class Encoder {
   #thread: Worker | undefined;
   readonly #jobs = new Map<number, Job>();
-  /** Long strings of the message that follows. */
+  /** Long strings of the next message. */
   readonly #texts: string[] = [];
   #nextId = 0;
 
@@ -84,13 +84,13 @@ export class Encoder {
     }
   }
 
-  /** A JSON text that would block the event loop if it was parsed here; its bytes are gone then. */
+  /** Parses JSON that would block the event loop. Transfers the bytes: they are detached afterwards. */
   async parse(bytes: Uint8Array<ArrayBuffer>, client: Client): Promise<unknown> {
     const post = (id: number) => this.#post({ kind: "parse", id, bytes }, [bytes.buffer]);
     return await this.#ask(post, { ...client, size: bytes.length, maxTokens: 0 });
   }
 
-  /** The model is unloaded: the thread drops its tokenizer. */
+  /** Drops the thread's copy of an unloaded model. */
   forget(path: string): void {
     if (this.#thread) this.#post({ kind: "forget", path });
   }
@@ -113,8 +113,8 @@ export class Encoder {
       this.#post({ kind: "encode", id, key, source, work: rest });
     };
     const answer = this.#ask(post, { ...client, size, maxTokens: work.maxTokens });
-    // The text is on the thread now, and in several forms as garbage here.
-    if (size > COLLECTED) Bun.gc(false);
+    // The thread has the text now; the main thread's copies are garbage.
+    if (size > COLLECTED_ABOVE) Bun.gc(false);
     return (await answer) as Encoded;
   }
 
@@ -134,7 +134,7 @@ export class Encoder {
     return await promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 
-  /** One that is longer than all that may wait is taken while nothing else waits. */
+  /** Work above the maximum is accepted if nothing else is queued. */
   #checkRoom(key: string, size: number): void {
     const waiting = this.#jobs.values().reduce((sum, job) => sum + job.size, 0);
     const own = this.#jobs.values().reduce((sum, job) => sum + (job.key === key ? job.size : 0), 0);
@@ -160,7 +160,7 @@ export class Encoder {
     thread.on("message", (message: FromEncoder) => this.#receive(message));
     thread.on("error", onEnd);
     thread.on("exit", onEnd);
-    // It must not keep the process alive.
+    // The thread must not keep the process alive.
     thread.unref();
     return thread;
   }

@@ -1,4 +1,4 @@
-// A JSON text from its bytes.
+// Parses JSON from UTF-8 bytes.
 import type { ErrorAnswer } from "../../error-answer.ts";
 
 export type JsonFault = "utf-8" | "syntax";

@@ -1,9 +1,9 @@
-// Long strings of a message between threads are sent by themselves: bun shares the memory of a string that a message
-// holds itself, and copies those that are further inside, which takes tens of milliseconds for megabytes.
+// Sends long strings between threads as separate messages: bun shares the memory of a string that is the message's own
+// property, but copies nested strings, which takes tens of milliseconds for megabytes.
 
 const LONG = 2 ** 16;
 
-/** The value with a number in place of each long string; the strings are appended to `long`. JSON has no bigint. */
+/** Replaces each long string by its index as a bigint, which JSON lacks; appends the strings to `long`. */
 export function takeOut(value: unknown, long: string[]): unknown {
   return mapped(value, (item) => {
     if (typeof item !== "string" || item.length < LONG) return item;
@@ -21,7 +21,7 @@ function mapped(value: unknown, of: (leaf: unknown) => unknown): unknown {
   if (Array.isArray(value)) return value.map((item) => mapped(item, of));
   const entries = Object.entries(value);
   const items = entries.map(([, item]) => mapped(item, of));
-  // Making an object takes longer than looking into it.
+  // Building an object costs more than comparing its entries.
   if (items.every((item, i) => item === entries[i]![1])) return value;
   return Object.fromEntries(entries.map(([key], i) => [key, items[i]]));
 }

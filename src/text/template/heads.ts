@@ -1,11 +1,11 @@
-// Where the text of a chat parts from that of other chats which begin alike: behind the system prompt and the tools,
-// and behind all turns but the last. Only the template knows what it writes around a message, so it renders the chat
-// again up to a user's message, with another text in it: what both have in common is what others have too.
+// Finds the prefixes ("heads") of a rendered chat that other chats may share: up to the end of the system prompt and
+// tools, and up to the last user message. Only the template knows what it writes around a message, so the chat is
+// rendered again up to a user message with different content: the common prefix of both renderings is shareable.
 import { type ChatInput, type ChatMessage, TemplateError } from "./template.ts";
 
 const COMPARED_CHARS = 4096;
 
-/** The lengths in characters, in ascending order. Yields before each rendering. */
+/** The lengths in characters, ascending. Yields before each rendering. */
 export function* headsOf(
   input: ChatInput,
   text: string,
@@ -33,14 +33,14 @@ export function* headsOf(
         continueFinalMessage: false,
       });
     } catch (error) {
-      // It accepts the chat as it is, and that is all that is asked of it.
+      // The template accepts the real chat; one that rejects this variant just has no head here.
       if (error instanceof TemplateError) return undefined;
       throw error;
     }
   }
 }
 
-/** A text that begins with another character. */
+/** A text whose first character differs. */
 function otherThan(content: unknown): string {
   return typeof content === "string" && content.trimStart().startsWith("a") ? "b" : "a";
 }

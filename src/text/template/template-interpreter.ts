@@ -1,8 +1,8 @@
-// Runs a parsed Jinja template on a budget. Templates come with models and are untrusted: each ends after work
-// in proportion to the budget, and sees only the values that it was given.
+// Runs a parsed Jinja template on a budget. Templates come with models and are untrusted: each ends after a bounded
+// amount of work and sees only the values passed to it.
 //
-// The library evaluates every node through `evaluate`, operands before operations. So the cost of an operation
-// is charged when its last operand is known, before the operation runs.
+// The library evaluates every node through `evaluate`, operands before operations, so the cost of an operation is
+// charged when its last operand is known, before the operation runs.
 import { type Environment, Interpreter, type parse } from "@huggingface/jinja";
 import {
   asNumber,
@@ -20,7 +20,7 @@ import {
 type Program = ReturnType<typeof parse>;
 type Statement = Parameters<Interpreter["evaluate"]>[0];
 
-/** The fields of a node that are used here; the library does not export its node types. */
+/** The fields of a node used here; the library does not export its node types. */
 interface Node {
   type: string;
   test?: Node;
@@ -55,9 +55,9 @@ export class BudgetExceeded extends Error {}
 
 export interface CompiledTemplate {
   program: Program;
-  /** The nodes whose values are written out. */
+  /** The nodes whose values are output. */
   written: ReadonlySet<object>;
-  /** Of the source. */
+  /** Length of the source. */
   length: number;
 }
 
@@ -65,19 +65,19 @@ export function compiledTemplate(program: Program, length: number): CompiledTemp
   return { program, written: writtenNodes(program), length };
 }
 
-// Costs are in steps: one evaluated node, about 100 ns. The others were measured relative to that.
+// Costs are in steps: a step is one evaluated node, about 100 ns. The other costs were measured relative to it.
 const CHARS_PER_STEP = 64;
 const SLICED_CHARS_PER_STEP = 2;
 const LOOP_TURN = 16;
 const MISSING_VARIABLE = 64;
 const LOOP_CONTROL = 64;
 const SOURCE_CHARS_PER_STEP = 8;
-/** A sort compares each item with some others, perhaps over their whole length. */
+/** A sort compares each item with several others, possibly over their whole length. */
 const SORT_FACTOR = 32;
 const MAX_DEPTH = 1_000;
 
 const FREE_FILTERS: ReadonlySet<string> = new Set(["length", "first", "last", "default", "safe"]);
-/** Filters and tests that serialize or compare a value with everything in it. */
+/** Filters and tests that serialize or compare a value recursively. */
 const DEEP_FILTERS: ReadonlySet<string> = new Set(["tojson", "string", "join", "sort", "dictsort"]);
 
 export class BudgetedInterpreter extends Interpreter {
@@ -95,8 +95,8 @@ export class BudgetedInterpreter extends Interpreter {
 
   spend(steps: number): void {
     this.#left -= steps;
-    // Written so that NaN is rejected too.
-    if (!(this.#left >= 0)) throw new BudgetExceeded("it does too much work");
+    // Written so that NaN fails too.
+    if (!(this.#left >= 0)) throw new BudgetExceeded("it exceeds its budget of work");
   }
 
   override evaluate(statement: Statement, environment: Environment): Value {
@@ -104,7 +104,7 @@ export class BudgetedInterpreter extends Interpreter {
     const node = statement as unknown as Node;
     const parent = this.#frame;
     const depth = parent ? parent.depth + 1 : 0;
-    if (depth > MAX_DEPTH) throw new BudgetExceeded("it nests too deep");
+    if (depth > MAX_DEPTH) throw new BudgetExceeded("it nests too deeply");
     this.#chargeNode(node, depth);
     const frame: Frame = { node, depth, operands: [], receiver: undefined, called: false };
     this.#frame = frame;
@@ -130,19 +130,19 @@ export class BudgetedInterpreter extends Interpreter {
     const args = (node.filter?.args ?? []).map(valueOf);
     for (const arg of args) this.#chargeWhole(arg);
     const made = own(operand, args);
-    // The library evaluates them again.
+    // The library then evaluates the operands again.
     if (!made) this.#frame!.operands.length = 0;
     return made;
   }
 
-  /** Python's result, where the library differs and models' templates depend on it. */
+  /** Replaces the library's result by Python's where they differ and models' templates depend on it. */
   #corrected({ node, operands, receiver }: Frame, found: Value | undefined): Value {
-    // The library's first and last of an empty list are no value at all.
+    // The library returns undefined for first and last of an empty list.
     const value = asNumber(found ?? runtimeValue(undefined));
     const [first] = operands;
     if (!first) return value;
     if (node.type === "UnaryExpression" && node.operator?.value === "not") {
-      // The library treats an empty list or mapping as true here.
+      // The library treats an empty list or mapping as true.
       return runtimeValue(!first.__bool__().value);
     }
     if (node.type === "TestExpression" && node.test?.value === "iterable") {
@@ -156,7 +156,7 @@ export class BudgetedInterpreter extends Interpreter {
     return stripped(node, first, receiver, value);
   }
 
-  /** What the operation gets that the value is for. */
+  /** Converts an operand as the parent operation in Python would. */
   #inPlace({ node: parent, operands }: Frame, child: Node, value: Value): Value {
     switch (parent.type) {
       case "FilterExpression": {
@@ -166,7 +166,7 @@ export class BudgetedInterpreter extends Interpreter {
       }
       case "BinaryExpression":
         if (parent.operator?.value === "~") return this.#text(value);
-        // The library would refuse to look for a list in a list.
+        // The library throws on a membership test of a list in a list.
         return isMember(parent, child) && value.type === "ArrayValue" ? keyOf(value) : value;
       case "For":
         if (child !== parent.iterable && child !== parent.iterable?.lhs) return value;
@@ -202,7 +202,7 @@ export class BudgetedInterpreter extends Interpreter {
   #chargeNode(node: Node, depth: number): void {
     switch (node.type) {
       case "Identifier":
-        // Scopes are searched from the innermost out; each level may have one.
+        // Scopes are searched from the innermost outward; each level may have one.
         this.spend(1 + depth / 16);
         break;
       case "Break":
@@ -253,7 +253,7 @@ export class BudgetedInterpreter extends Interpreter {
         break;
       case "MemberExpression":
         parent.receiver ??= value;
-        // Picking a member costs nothing; a slice is a copy, made character by character.
+        // Picking a member is free; a slice is copied character by character.
         if (node.property?.type === "SliceExpression") {
           this.spend(itemsIn(value) + charsIn(value) / SLICED_CHARS_PER_STEP);
         }
@@ -303,26 +303,26 @@ export class BudgetedInterpreter extends Interpreter {
       const factor = name.endsWith("sort") ? SORT_FACTOR : 1;
       this.#chargeWhole(operand, factor * (1 + chars), width);
     }
-    // Of the others, `indent` handles at most as many lines as the text has characters.
+    // Among the other filters, `indent` handles at most as many lines as the text has characters.
     this.spend(sizeOf(operand) * (1 + chars + width * CHARS_PER_STEP));
     this.spend(itemsIn(operand) * chars);
   }
 
-  /** The result is longest if the pattern matches everywhere it could. */
+  /** Assumes the worst case: the pattern matches everywhere. */
   #chargeReplace(text: Value, [from, to]: readonly Value[]): void {
     const length = charsIn(text);
     const matches = from ? length / Math.max(1, charsIn(from)) + 1 : 0;
     this.spend((length + matches * (to ? charsIn(to) : 0)) / CHARS_PER_STEP);
   }
 
-  /** Charges for a value and everything in it; shared parts count each time they would be written. */
+  /** Charges for a value recursively; shared parts count each time they would be written. */
   #chargeWhole(value: Value, factor = 1, perLevel = 0, depth = 0): void {
     if (value.type === "FunctionValue") throw new Error("a function cannot be written out");
     this.spend(factor * (sizeOf(value) + depth * perLevel));
     const inside: unknown = value.value;
     if (inside instanceof Map) {
       for (const [key, item] of inside as Map<string, Value>) {
-        // Some keys are numbers.
+        // Some keys are numbers (`keyOf`).
         this.spend((factor * String(key).length) / CHARS_PER_STEP);
         this.#chargeWhole(item, factor, perLevel, depth + 1);
       }
@@ -340,7 +340,7 @@ function filterName({ filter }: Node): string {
   return String(filter?.callee?.value ?? filter?.value);
 }
 
-/** The library always strips whitespace, even if it is given other characters. */
+/** Strips the given characters; the library always strips whitespace. */
 function stripped(node: Node, first: Value, receiver: Value | undefined, value: Value): Value {
   const chars: unknown = first.value;
   const text: unknown = receiver?.value;
@@ -366,7 +366,7 @@ function charsIn(value: Value): number {
   return value.type === "StringValue" ? String(value.value).length : 0;
 }
 
-/** The length of a separator, or of a pair of them. */
+/** Length of a separator, or of a pair of separators. */
 function separatorCharsIn(value: Value): number {
   const inside: unknown = value.value;
   const pair: Value[] = Array.isArray(inside) ? inside.slice(0, 2) : [value];

@@ -1,5 +1,5 @@
-// What Python makes of values in a template, where the library does as JavaScript does or has nothing: how lists,
-// mappings and booleans are written, filters that take anything as text, numbers as keys, and methods of dicts.
+// Python semantics of template values where the library follows JavaScript or has nothing: the text of lists,
+// mappings and booleans, filters that convert any value to text, numeric keys, and dict and str methods.
 import { Environment, type Interpreter } from "@huggingface/jinja";
 
 export type Value = ReturnType<Interpreter["evaluate"]>;
@@ -22,7 +22,7 @@ const TEXT_FILTERS: ReadonlySet<string> = new Set([
   "indent",
   "string",
 ]);
-/** Filters that find nothing in None or in what is undefined. */
+/** Filters that treat None and undefined as an empty list. */
 const LIST_FILTERS: ReadonlySet<string> = new Set([
   "selectattr",
   "rejectattr",
@@ -33,12 +33,12 @@ const LIST_FILTERS: ReadonlySet<string> = new Set([
 ]);
 const KEY_FILTERS: ReadonlySet<string> = new Set(["list", "first", "join", "sort", "unique"]);
 
-/** Whether the filter takes the text of this value. */
+/** Whether the filter must get the text of this value. */
 export function takesText(filter: string, value: Value): boolean {
   return TEXT_FILTERS.has(filter) && value.type !== "StringValue";
 }
 
-/** What a filter gets in the place of a value. */
+/** Converts the operand of a filter. */
 export function filtered(filter: string, value: Value): Value {
   const isNothing = value.type === "NullValue" || value.type === "UndefinedValue";
   if (isNothing && LIST_FILTERS.has(filter)) return runtimeValue([]);
@@ -48,7 +48,7 @@ export function filtered(filter: string, value: Value): Value {
   return value;
 }
 
-/** As str() has it, but for what is undefined, which is nothing. */
+/** Python's str(), except that undefined becomes an empty text. */
 export function pythonText(value: Value): string {
   if (value.type === "UndefinedValue") return "";
   return value.type === "StringValue" ? String(value.value) : repr(value);
@@ -86,7 +86,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "\t": "\\t",
 };
 
-/** A text as Python's source has it; a number, which may be a key, as it is. */
+/** Python's repr() of a text; numbers, which may be keys, stay as they are. */
 function quoted(text: unknown): string {
   if (typeof text !== "string") return String(text);
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
@@ -97,8 +97,8 @@ function quoted(text: unknown): string {
 }
 
 /**
- * A number, or any other value, as a key of a mapping. The library takes texts only: this is one for it, and
- * `asNumber` makes it a number again wherever it is used.
+ * A number, or any other value, as a mapping key. The library accepts only texts as keys, so the value is disguised
+ * as one; `asNumber` turns it back into a number at each use.
  */
 export function keyOf(value: Value): Value {
   return Object.assign(runtimeValue(""), { value: value.value });
@@ -109,7 +109,7 @@ export function asNumber(value: Value): Value {
   return isNumber ? runtimeValue(value.value) : value;
 }
 
-/** The keys in their order, numbers among them, with their values. */
+/** Entries sorted by key if any key is a number. */
 function sortedByKey(value: Value): Value | undefined {
   if (value.type !== "ObjectValue") return undefined;
   const entries = Array.from(value.value as Map<unknown, Value>);
@@ -129,7 +129,7 @@ function extreme(value: Value, sign: 1 | -1): Value | undefined {
 
 type Filter = (value: Value, args: readonly Value[]) => Value | undefined;
 
-/** Filters that the library lacks, or has for other values only: undefined leaves the value to it. */
+/** Filters that the library lacks or has only for other values; undefined delegates to the library. */
 export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
   ["min", (value) => extreme(value, -1)],
   ["max", (value) => extreme(value, 1)],
@@ -148,17 +148,17 @@ export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
   ],
 ]);
 
-/** A dict's methods hide its keys of the same name: `parameters.items()` is meant, not the key "items". */
+/** Dict methods hide keys of the same name: `parameters.items()` means the method, not the key "items". */
 const DICT_METHODS: ReadonlySet<string> = new Set(["items", "keys", "values", "get"]);
 
-/** Arguments come as JavaScript's values. `spend`: for characters that are made. */
+/** Arguments are JavaScript values. `spend` charges for characters produced. */
 type TextMethod = (
   text: string,
   args: readonly unknown[],
   spend: (chars: number) => void,
 ) => unknown;
 
-/** Finding a part again takes as long as making so many characters. */
+/** Cost of finding one more occurrence, in produced characters. */
 const FOUND_CHARS = 16;
 
 const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>([
@@ -201,7 +201,7 @@ const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>
   ],
 ]);
 
-/** The attribute of a value that Python finds, where the library finds another or none. */
+/** The attribute that Python finds, where the library finds another or none. */
 export function attribute(
   object: Value,
   name: string,
@@ -214,7 +214,7 @@ export function attribute(
   return runtimeValue((...args: unknown[]) => method(String(object.value), args, spend));
 }
 
-/** The nodes whose values are written out: those that stand in a block by themselves. */
+/** The nodes whose values are output: all statements directly in a block. */
 export function writtenNodes(program: unknown): ReadonlySet<object> {
   const written = new Set<object>();
   const visit = (node: unknown): void => {

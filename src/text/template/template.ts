@@ -12,13 +12,13 @@ import {
 } from "./template-interpreter.ts";
 
 export type TemplateFault =
-  /** The template itself is not valid. */
+  /** The template is invalid. */
   | "syntax"
-  /** It does too much work, nests too deep or is too long. */
+  /** It exceeds its work budget, nesting depth or length. */
   | "limit"
-  /** It rejects these messages with its own message. */
+  /** It called raise_exception. */
   | "raised"
-  /** It cannot be applied to these messages. */
+  /** It failed on these messages. */
   | "failed";
 
 export class TemplateError extends Error {
@@ -58,18 +58,18 @@ export interface ChatMessage {
 export interface ChatInput {
   messages: readonly ChatMessage[];
   tools?: readonly unknown[] | undefined;
-  /** End with the header of the assistant's turn. */
+  /** Ends the prompt with the header of the assistant's turn. */
   addGenerationPrompt?: boolean;
-  /** Leave the last message open, to be continued. */
+  /** Leaves the last message open for continuation. */
   continueFinalMessage?: boolean;
-  /** More variables for the template, such as enable_thinking. */
+  /** Additional template variables, such as enable_thinking. */
   kwargs?: Readonly<Record<string, unknown>>;
 }
 
 export interface ChatTemplate {
-  /** The text of the template that is used without tools. */
+  /** Source of the template used without tools. */
   readonly source: string;
-  /** The text of the template that is used with tools. */
+  /** Source of the template used with tools. */
   readonly toolSource: string;
   render(input: ChatInput): string;
 }
@@ -90,16 +90,16 @@ export interface TemplateOptions {
 }
 
 const MAX_SOURCE = 128 * 1024;
-/** The library's lexer takes quadratic time for a run of whitespace. */
+/** The library's lexer takes quadratic time on a run of whitespace. */
 const MAX_BLANKS = 512;
 const MAX_MESSAGE = 500;
 const BASE_STEPS = 500_000;
-/** A legitimate template reads each message a few dozen times at most. */
+/** A legitimate template reads each message at most a few dozen times. */
 const STEPS_PER_INPUT_STEP = 48;
-/** Noncharacters: one marks the end of the last message, one is a space that detects trimming. */
+/** Noncharacters: a mark for the end of the last message. The space written after it detects trimming. */
 const CUT = "\uFDD0\uFDD3";
 
-/** The model's chat template; undefined if it has none. */
+/** Compiles the model's chat template; undefined if it has none. */
 export function chatTemplate(
   sources: TemplateSources,
   options: TemplateOptions = {},
@@ -131,13 +131,13 @@ function compile(source: string): CompiledTemplate {
     throw new TemplateError("limit", `the chat template is longer than ${MAX_SOURCE} characters`);
   }
   if (source.match(/\s+/g)?.some((blanks) => blanks.length > MAX_BLANKS)) {
-    throw new TemplateError("limit", `the chat template has over ${MAX_BLANKS} blanks in a row`);
+    throw new TemplateError("limit", `the chat template has over ${MAX_BLANKS} spaces in a row`);
   }
   try {
     const tokens = tokenize(source.toWellFormed(), { lstrip_blocks: true, trim_blocks: true });
     return compiledTemplate(parse(tokens), source.length);
   } catch (error) {
-    throw new TemplateError("syntax", `the chat template is not valid: ${messageOf(error)}`);
+    throw new TemplateError("syntax", `the chat template is invalid: ${messageOf(error)}`);
   }
 }
 
@@ -178,7 +178,7 @@ function run(
   };
   try {
     for (const [name, value] of Object.entries({ ...given, ...globals })) {
-      // `namespace` is the library's own and cannot be replaced.
+      // `namespace` is built into the library and cannot be replaced.
       if (name !== "namespace") environment.set(name, value);
     }
     return String(interpreter.run(template.program).value);
@@ -186,18 +186,18 @@ function run(
     if (error instanceof TemplateError) throw error;
     // A stack overflow is a RangeError.
     const fault = error instanceof BudgetExceeded || error instanceof RangeError;
-    const text = `the chat template was refused: ${messageOf(error)}`;
+    const text = `the chat template failed: ${messageOf(error)}`;
     throw new TemplateError(fault ? "limit" : "failed", text);
   }
 }
 
-/** Only strings: serializing other values might take too long. */
+/** Accepts only strings: serializing other values might take too long. */
 function stringOf(value: unknown): string {
   if (typeof value !== "string") throw new TypeError("expected a string");
   return value;
 }
 
-/** The size of a value, in the interpreter's steps. */
+/** Size of a value in interpreter steps. */
 function stepsOf(value: unknown): number {
   if (typeof value === "string") return 1 + value.length / 64;
   if (typeof value !== "object" || value === null) return 1;
@@ -222,7 +222,7 @@ function range(args: readonly unknown[], spend: (count: number) => void): number
   return Array.from({ length: count }, (_, i) => start + i * step);
 }
 
-/** The messages, with a mark at the end of the last one's text. */
+/** Marks the end of the last message's text. */
 function withCut(messages: readonly ChatMessage[]): ChatMessage[] {
   const last = messages.at(-1);
   const content = last?.content;
@@ -243,7 +243,7 @@ function cut(text: string): string {
   const at = text.lastIndexOf(CUT);
   if (at < 0)
     throw new TemplateError("failed", "the chat template does not render the final message");
-  // A template that trims messages has removed the space, and would have trimmed the message.
+  // A template that trims messages has removed the space after the mark, so trailing whitespace is trimmed here too.
   const trimmed = text[at + CUT.length] !== " ";
   return trimmed ? text.slice(0, at).trimEnd() : text.slice(0, at);
 }
@@ -264,7 +264,7 @@ const MONTHS = [
   "December",
 ];
 
-/** Python's strftime in local time, for the directives that templates use; others are left unchanged. */
+/** Python's strftime in local time, for the directives that templates use; others stay unchanged. */
 export function strftime(date: Date, format: string): string {
   const two = (value: number) => String(value).padStart(2, "0");
   const day = DAYS[date.getDay()]!;

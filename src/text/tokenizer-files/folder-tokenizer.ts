@@ -1,4 +1,4 @@
-// The tokenizer of a model's folder, from whichever of its files has one.
+// Opens the tokenizer of a model's folder, whichever format it has.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readBytes, readJson } from "../../files/json.ts";
@@ -15,7 +15,7 @@ type Opener = {
   open(path: string, config: TokenizerConfigJson): Tokenizer;
 };
 
-/** The first file that is there wins. */
+/** The first existing file wins. */
 const openers: readonly Opener[] = [
   {
     file: "tokenizer.json",
@@ -25,7 +25,7 @@ const openers: readonly Opener[] = [
     file,
     open: (path: string, config: TokenizerConfigJson) => {
       const bytes = readBytes(path);
-      // Most files of this name are SentencePiece's.
+      // Most files named tokenizer.model are SentencePiece's.
       return file === "tokenizer.model" && !isTiktoken(bytes)
         ? tokenizerFromSentencePiece(bytes, config)
         : tokenizerFromTiktoken(file, bytes, config);

@@ -1,5 +1,5 @@
-// The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the
-// tokenizer.json that the file was converted from; the patterns come from those files.
+// The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the original
+// tokenizer.json; the patterns come from those files.
 import {
   CJK_APART,
   CONTRACTION,
@@ -13,14 +13,13 @@ import {
 
 interface Family {
   names: readonly string[];
-  /** Applied in order, each isolating its matches. */
+  /** Applied in order; each isolates its matches. */
   patterns: readonly string[];
   ignoreMerges?: true;
   addsBos?: true;
 }
 
-// The cased letters, as DeepSeek's first tokenizer lists them. Letters that an editor would normalize to
-// others are escaped.
+// The cased letters, as DeepSeek's first tokenizer lists them. Letters that editors might normalize are escaped.
 const CASED_LETTERS =
   "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕ" +
   "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\\u1F7Dᾀ-ᾴᾶ-ᾼ\\u1FBEῂ-ῄῆ-ῌῐ-\\u1FD3ῖ-\\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\\u2126" +

@@ -1,5 +1,5 @@
-// A tokenizer from the metadata of a GGUF file: byte-level BPE ("gpt2"), SentencePiece BPE with
-// scores ("llama") or merges ("gemma4"), unigram ("t5") and the longest match ("rwkv").
+// Builds a tokenizer from GGUF metadata: byte-level BPE ("gpt2"), SentencePiece BPE with scores ("llama") or merges
+// ("gemma4"), unigram ("t5") or greedy longest match ("rwkv").
 import { bpeModel, byteTokens } from "../tokenizer/bpe.ts";
 import { byteLevelSplits } from "../tokenizer/pre-tokenizer.ts";
 import type { TokenModel } from "../tokenizer/token-model.ts";
@@ -32,7 +32,7 @@ export function tokenizerFromGguf(metadata: GgufMetadata): Tokenizer {
   const types = fields.numbers("token_type");
   const stored = fields.strings("tokens");
   const isPlain = (id: number) => types?.[id] !== CONTROL && types?.[id] !== UNKNOWN;
-  // RWKV's are written as Python writes bytes.
+  // RWKV tokens are Python bytes literals.
   const tokens =
     kind === "rwkv"
       ? stored.map((text, id) => (isPlain(id) ? spelled(unescapedBytes(text)) : text))
@@ -54,7 +54,6 @@ export function tokenizerFromGguf(metadata: GgufMetadata): Tokenizer {
   }
 }
 
-/** The chat template that the file carries. */
 export function ggufChatTemplate(metadata: GgufMetadata): string | undefined {
   const template = metadata.get("tokenizer.chat_template");
   return typeof template === "string" ? template : undefined;
@@ -62,7 +61,7 @@ export function ggufChatTemplate(metadata: GgufMetadata): string | undefined {
 
 type Fields = ReturnType<typeof fieldsOf>;
 
-/** Reads `tokenizer.ggml.*`; errors name the field that is missing or has the wrong type. */
+/** Reads `tokenizer.ggml.*`; errors name the missing or mistyped field. */
 function fieldsOf(metadata: GgufMetadata) {
   const get = (name: string) => metadata.get(`tokenizer.ggml.${name}`);
   const missing = (name: string) => new Error(`GGUF: tokenizer.ggml.${name} is missing`);
@@ -94,9 +93,9 @@ function fieldsOf(metadata: GgufMetadata) {
 
 interface GgufVocabulary {
   tokens: readonly string[];
-  /** Every token. */
+  /** Ids of all tokens. */
   ids: ReadonlyMap<string, number>;
-  /** The tokens that text may be encoded to. */
+  /** Ids of the tokens that text may be encoded to. */
   plain: ReadonlyMap<string, number>;
   added: readonly AddedTokenJson[];
 }
@@ -110,7 +109,7 @@ function readVocabulary(
   const added: AddedTokenJson[] = [];
   tokens.forEach((content, id) => {
     const type = types?.[id];
-    // Converters fill gaps with duplicate texts; the first one is the real token.
+    // Converters fill gaps with duplicates; the first one is the real token.
     if (!ids.has(content)) ids.set(content, id);
     if (type === CONTROL || type === UNKNOWN) added.push({ id, content, special: true });
     else if (type === USER_DEFINED) added.push({ id, content, special: false });

@@ -1,13 +1,13 @@
-// Reads the wire format of protocol buffers, as far as SentencePiece's models use it. Nothing in the file is
-// trusted: a length that leads out of its message is an error.
+// Reads the protocol buffer wire format, as far as SentencePiece models use it. Files are untrusted: a length beyond
+// the end of its message is an error.
 import { LoadError } from "../../files/load-error.ts";
 
-/** Of one field; a message, a text and bytes are all bytes. */
+/** Value of one field; messages, strings and bytes are all bytes. */
 export type ProtobufValue = number | Uint8Array;
 
 const MAX_VARINT_BYTES = 10;
 
-/** The fields of a message in the file's order, each with its number. */
+/** Yields the fields of a message in file order, each with its number. */
 export function* protobufFields(bytes: Uint8Array): Generator<readonly [number, ProtobufValue]> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let at = 0;
@@ -19,7 +19,7 @@ export function* protobufFields(bytes: Uint8Array): Generator<readonly [number, 
     return start;
   }
 
-  /** Exact up to 2^53; a larger number is only skipped over, or too long. */
+  /** Exact up to 2^53: larger numbers occur only in skipped fields, or as lengths that exceed the file. */
   function varint(): number {
     let value = 0;
     for (let i = 0; i < MAX_VARINT_BYTES; i++) {
@@ -27,7 +27,7 @@ export function* protobufFields(bytes: Uint8Array): Generator<readonly [number, 
       value += (byte & 0x7f) * 2 ** (7 * i);
       if (byte < 0x80) return value;
     }
-    throw new LoadError("a number takes too many bytes");
+    throw new LoadError(`a varint is longer than ${MAX_VARINT_BYTES} bytes`);
   }
 
   while (at < bytes.length) {

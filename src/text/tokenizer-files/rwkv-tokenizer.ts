@@ -1,5 +1,5 @@
-// RWKV's tokenizer: at each place the longest token that fits. Its file has a token a line, as Python writes it: the
-// id, the text or the bytes in quotes, and the number of bytes.
+// RWKV's tokenizer: greedy longest match. Its file has one token per line: the id, a Python str or bytes literal, and
+// the number of bytes.
 import { LoadError } from "../../files/load-error.ts";
 import { byteLevelSplits } from "../tokenizer/pre-tokenizer.ts";
 import type { TokenModel } from "../tokenizer/token-model.ts";
@@ -11,7 +11,7 @@ import { spelled } from "./tiktoken.ts";
 export const RWKV_FILE = "rwkv_vocab_v20230424.txt";
 
 const END = "<|rwkv_tokenizer_end_of_text|>";
-/** Characters between two yields: some milliseconds' work. */
+/** Characters between yields: a few milliseconds of work. */
 const PART_CHARS = 4096;
 
 export function tokenizerFromRwkv(bytes: Uint8Array, config: TokenizerConfigJson): Tokenizer {
@@ -60,15 +60,15 @@ function unescapedText(literal: string): string {
   });
 }
 
-/** What stands between the quotes of Python's bytes. */
+/** Decodes the content of a Python bytes literal. */
 export function unescapedBytes(literal: string): Uint8Array {
   return Buffer.from(unescapedText(literal), "latin1");
 }
 
-/** Over a vocabulary in GPT-2's alphabet. */
+/** Greedy longest match; the vocabulary is in GPT-2's byte alphabet. */
 export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenModel {
   const trie = new Trie();
-  /** By node. */
+  /** By trie node. */
   const idAt: (number | undefined)[] = [];
   let longest = 1;
   for (const [text, id] of vocab) {
@@ -76,7 +76,7 @@ export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenMode
     longest = Math.max(longest, text.length);
   }
 
-  /** Adds the tokens that start before `until`; returns where the next one starts. */
+  /** Adds the tokens that start before `until`; returns the offset after the last one. */
   function match(text: string, until: number, add: (id: number) => unknown): number {
     let start = 0;
     while (start < until) {
@@ -87,7 +87,7 @@ export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenMode
         if (node === undefined) break;
         if (idAt[node] !== undefined) [end, found] = [at, idAt[node]];
       }
-      // A byte without a token is left out: all have one in the vocabularies that there are.
+      // A byte without a token is skipped; published vocabularies have a token for every byte.
       if (found !== undefined) add(found);
       start = end;
     }
@@ -107,7 +107,7 @@ export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenMode
         const isPair = (piece.charCodeAt(end - 1) & 0xfc00) === 0xd800;
         rest += spell(piece.slice(at, isPair ? end + 1 : end));
         at = isPair ? end + 1 : end;
-        // A token that starts further on may go on in the next part.
+        // A token that starts after this may extend into the next part.
         const until = at < piece.length ? rest.length - longest : rest.length;
         rest = rest.slice(match(rest, until, (id) => ids.push(id)));
         yield;

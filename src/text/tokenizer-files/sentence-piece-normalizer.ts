@@ -1,23 +1,23 @@
-// SentencePiece's own normalizer: characters are replaced as the model's precompiled map says, spaces become
-// marks, and a mark is put before the text.
+// SentencePiece's normalizer: replaces characters as the model's precompiled map says, replaces spaces by ▁, and
+// prepends a ▁.
 import { LoadError } from "../../files/load-error.ts";
 import { matcher } from "../tokenizer/added-tokens.ts";
 import type { Normalizer } from "../tokenizer/normalizer.ts";
 
 export type SentencePieceNormalizerOptions = {
-  /** A trie of byte sequences, and what replaces them. */
+  /** Trie from byte sequences to their replacements. */
   charsMap?: Uint8Array | undefined;
-  /** Where a mark is put before the text: not at all, before the input, or before each text between control tokens. */
+  /** Where ▁ is prepended: never, to the input, or to each text between control tokens. */
   prefix: "none" | "first" | "each";
-  /** Spaces at both ends are left out, and several become one. */
+  /** Whether to trim spaces at both ends and collapse runs of spaces. */
   removeExtraSpaces: boolean;
-  /** Pieces that are never replaced. */
+  /** Pieces exempt from replacement. */
   symbols?: readonly string[];
 };
 
 const SPACE_MARK = "▁";
 
-/** Characters between two yields: some milliseconds' work. */
+/** Characters between yields: a few milliseconds of work. */
 const YIELD_CHARS = 2 ** 15;
 
 export function sentencePieceNormalizer(options: SentencePieceNormalizerOptions): Normalizer {
@@ -27,7 +27,7 @@ export function sentencePieceNormalizer(options: SentencePieceNormalizerOptions)
 
   const isPlain = !replacement && !symbols && !removeExtraSpaces;
 
-  /** What the text at an offset becomes, and how much of it. */
+  /** The normalization of the characters at an offset, and how many it consumes. */
   function step(text: string, at: number): { made: string; length: number } {
     if (isPlain) return { made: text.slice(at, at + YIELD_CHARS), length: YIELD_CHARS };
     if (symbols) {
@@ -62,7 +62,7 @@ export function sentencePieceNormalizer(options: SentencePieceNormalizerOptions)
     const whole = parts.join("");
     const normalized = removeExtraSpaces ? trimEnd(whole) : whole;
     const isPrefixed = prefix === "each" || (prefix === "first" && first);
-    // A text of which nothing is left has no mark either, unless its spaces are kept.
+    // A text that normalizes to nothing gets no ▁, unless its spaces are kept.
     const isEmpty = removeExtraSpaces ? normalized === "" : text === "";
     return isPrefixed && !isEmpty ? SPACE_MARK + normalized : normalized;
   };
@@ -75,14 +75,14 @@ function trimEnd(text: string): string {
 }
 
 /**
- * The precompiled map: the size of a trie in bytes, the trie (a double array as darts-clone stores it), and the
- * texts that its values are offsets into, each up to a zero. The longest match wins.
+ * Reads the precompiled map: the size of a trie in bytes, the trie (a double array as darts-clone stores it), and
+ * zero-terminated replacements, which the trie's values are offsets of. The longest match wins.
  */
 function charsMapOf(bytes: Uint8Array) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const trieBytes = bytes.length >= 4 ? view.getUint32(0, true) : 0;
   if (trieBytes === 0 || trieBytes % 4 !== 0 || trieBytes > bytes.length - 4) {
-    throw new LoadError("the normalizer's precompiled map has no trie");
+    throw new LoadError("the normalizer's precompiled map has no valid trie");
   }
   const units = Uint32Array.from({ length: trieBytes / 4 }, (_, i) =>
     view.getUint32(4 + 4 * i, true),
@@ -93,7 +93,7 @@ function charsMapOf(bytes: Uint8Array) {
 
   const offsetOf = (unit: number) => (unit >>> 10) << ((unit & 0x200) >>> 6);
   let node = 0;
-  /** Follows a byte from the current node. Returns its unit, or undefined where there is none. */
+  /** Follows a byte from the current node; returns its unit, or undefined without an edge. */
   const follow = (byte: number) => {
     const unit = units[node ^ byte];
     if (unit === undefined || (unit & 0x800000ff) !== byte) return undefined;

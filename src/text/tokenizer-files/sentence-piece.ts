@@ -1,4 +1,4 @@
-// A tokenizer from a model file of SentencePiece: BPE or unigram, with SentencePiece's own normalizer.
+// Builds a tokenizer from a SentencePiece model file: BPE or unigram, with SentencePiece's normalizer.
 import { LoadError } from "../../files/load-error.ts";
 import { isControlToken } from "../tokenizer/added-tokens.ts";
 import { bpeModel, byteTokens, type Merge } from "../tokenizer/bpe.ts";
@@ -24,20 +24,20 @@ type SentencePieceFile = {
   pieces: readonly Piece[];
   kind: "unigram" | "bpe";
   byteFallback: boolean;
-  /** Ids, where the pieces have them. */
+  /** Ids of the named pieces; -1 if absent. */
   named: { unk: number; bos: number; eos: number; pad: number };
   normalizer: Pick<SentencePieceNormalizerOptions, "charsMap" | "removeExtraSpaces"> & {
     addsPrefix: boolean;
   };
 };
 
-// The types of pieces.
+// Piece types.
 const NORMAL = 1;
 const UNKNOWN = 2;
 const CONTROL = 3;
 const USER_DEFINED = 4;
 
-/** Higher than that of any piece. */
+/** Higher than the score of any piece. */
 const SYMBOL_SCORE = Math.fround(-0.1);
 
 const MODEL_KINDS = new Map([
@@ -45,10 +45,10 @@ const MODEL_KINDS = new Map([
   [2, "bpe"],
 ] as const);
 
-// A mark of byte order is a piece as any other.
+// A byte order mark is an ordinary piece.
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** `bytes` of a tokenizer.model, with the tokens that the configuration adds. */
+/** `bytes`: content of tokenizer.model. `config` adds tokens. */
 export function tokenizerFromSentencePiece(
   bytes: Uint8Array,
   config: TokenizerConfigJson,
@@ -82,7 +82,7 @@ export function tokenizerFromSentencePiece(
     {
       vocab,
       model: modelOf(file, plain, symbols, vocab),
-      // Only BPE matches symbols before all others. The unigram model has them by their scores.
+      // BPE matches user-defined symbols before all else; the unigram model gives them a high score instead.
       added_tokens: [
         ...control,
         ...listed,
@@ -136,7 +136,7 @@ function modelOf(
   });
 }
 
-/** As the configuration names them, or the file. */
+/** The named tokens of the configuration; the file's are the defaults. */
 function namedTokens(
   { pieces, named }: SentencePieceFile,
   config: TokenizerConfigJson,
@@ -160,14 +160,15 @@ function readFile(bytes: Uint8Array): SentencePieceFile {
     if (field === 2) trainer = fieldsOf(value);
     if (field === 3) normalizer = fieldsOf(value);
     if (field === 5 && bytesOf(fieldsOf(value), 2)?.length) {
-      throw new LoadError("a model that changes characters back as it decodes is not supported");
+      throw new LoadError("a denormalizer is not supported");
     }
   }
-  if (pieces.length === 0) throw new LoadError("there are no pieces in it");
+  if (pieces.length === 0) throw new LoadError("the file contains no pieces");
   const kind = MODEL_KINDS.get(numberOf(trainer, 3, 1) as 1 | 2);
-  if (!kind) throw new LoadError("SentencePiece models of words or characters are not supported");
-  if (numberOf(trainer, 24, 0)) throw new LoadError("spaces after words are not supported");
-  if (!numberOf(normalizer, 5, 1)) throw new LoadError("spaces that stay spaces are not supported");
+  if (!kind) throw new LoadError("SentencePiece word and char models are not supported");
+  if (numberOf(trainer, 24, 0)) throw new LoadError("treat_whitespace_as_suffix is not supported");
+  if (!numberOf(normalizer, 5, 1))
+    throw new LoadError("escape_whitespaces = false is not supported");
   return {
     pieces,
     kind,
@@ -218,7 +219,7 @@ export function marksAsSpaces(prefix: boolean): DecoderJson {
   };
 }
 
-/** SentencePiece merges any two tokens whose concatenation is a token, the highest score first. */
+/** Merges of any two tokens whose concatenation is a token, ordered by its score. */
 export function* scoredMerges(
   vocab: ReadonlyMap<string, number>,
   scores: readonly number[],

@@ -1,4 +1,4 @@
-// Mistral's tekken.json: ranked byte sequences as tiktoken has them, behind the control tokens.
+// Mistral's tekken.json: ranked byte sequences as in tiktoken, with ids after the control tokens.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";
@@ -19,7 +19,7 @@ const Tekken = z.object({
   special_tokens: z.array(z.object({ rank: size, token_str: z.string() })).nullish(),
 });
 
-/** Of files that list none. */
+/** Control tokens of files that list none. */
 const OLD_CONTROL = [
   ...["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"],
   ...["[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]"],

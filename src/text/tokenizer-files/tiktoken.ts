@@ -1,6 +1,6 @@
-// Tokenizers in the files of tiktoken: a vocabulary of byte sequences, each with its rank. Any two neighbors
-// whose bytes together are a token are merged, the lowest rank first. How the text is cut and which control tokens
-// there are, the files do not say: models have that in their Python code, and it is in a table here.
+// Tokenizers from tiktoken files: a vocabulary of byte sequences, each with its rank. Neighboring tokens whose
+// concatenation is a token are merged, lowest rank first. The split pattern and the control tokens are not in the
+// files but in the models' Python code, so they are in a table here.
 import { LoadError, quoted } from "../../files/load-error.ts";
 import { bpeModel } from "../tokenizer/bpe.ts";
 import { BYTE_CHARS, byteLevelSplits } from "../tokenizer/pre-tokenizer.ts";
@@ -15,22 +15,22 @@ import { scoredMerges } from "./sentence-piece.ts";
 
 type Family = {
   pattern: string;
-  /** Composed characters, as Qwen's code makes them first. */
+  /** Whether text is normalized to NFC first, as in Qwen's code. */
   isComposed?: true;
-  /** The control tokens that follow the vocabulary, the first of which has the id `first`. */
+  /** Control tokens after the vocabulary; the first one has the id `first`. */
   control?: (first: number) => readonly string[];
-  /** Control tokens that stand before a text which is not a chat. */
+  /** Special tokens prepended to a text that is not a chat. */
   before?: readonly string[];
-  /** What the code names where tokenizer_config.json names none. */
+  /** Named tokens that tokenizer_config.json may override. */
   named?: TokenizerConfigJson;
 };
 
 const extras = (count: number) => Array.from({ length: count }, (_, i) => `<|extra_${i}|>`);
 
-/** By the name of the file. */
+/** By file name. */
 const families: ReadonlyMap<string, Family> = new Map<string, Family>([
   [
-    // Kimi. The configuration has names for some of the tokens that are reserved.
+    // Kimi. tokenizer_config.json names some of the reserved tokens.
     "tiktoken.model",
     {
       pattern: HAN_APART,
@@ -61,13 +61,13 @@ const families: ReadonlyMap<string, Family> = new Map<string, Family>([
       named: { bos_token: "<|startoftext|>", eos_token: "<|endoftext|>", pad_token: "<|pad|>" },
     },
   ],
-  // GLM 4. The name is SentencePiece's, the content is not. The configuration has the control tokens.
+  // GLM 4. The file name is SentencePiece's, the content is tiktoken's. The configuration has the control tokens.
   ["tokenizer.model", { pattern: words("\\p{N}{1,3}"), before: ["[gMASK]", "<sop>"] }],
 ]);
 
 export const tiktokenFiles: readonly string[] = [...families.keys()];
 
-/** Whether the content of a file is a vocabulary of tiktoken: a line in base64, and a number. */
+/** Whether a file is a tiktoken vocabulary: lines of base64 and a number. */
 export function isTiktoken(bytes: Uint8Array): boolean {
   const line = Buffer.from(bytes.subarray(0, 4096)).toString("latin1").split("\n", 1)[0]!;
   return /^[A-Za-z0-9+/]+=* \d+\r?$/.test(line);
@@ -79,7 +79,7 @@ export function tokenizerFromTiktoken(
   config: TokenizerConfigJson,
 ): Tokenizer {
   const family = families.get(file);
-  if (!family) throw new LoadError(`the vocabulary ${quoted(file)} is of no family that is known`);
+  if (!family) throw new LoadError(`the vocabulary file ${quoted(file)} is unknown`);
   const ranks = readRanks(bytes);
   const named = addedTokensOf(config);
   const names = new Map(named.map(({ id, content }) => [id, content]));
@@ -98,7 +98,7 @@ export function tokenizerFromTiktoken(
 }
 
 type RankedParts = {
-  /** Tokens as bytes in GPT-2's alphabet, with their ids. */
+  /** Tokens, as bytes in GPT-2's byte alphabet, to their ids. */
   ranks: ReadonlyMap<string, number>;
   pattern: string;
   added: readonly AddedTokenJson[];
@@ -150,11 +150,11 @@ function readRanks(bytes: Uint8Array): Map<string, number> {
     if (token === undefined) throw new LoadError(`line ${i + 1}: expected base64 and a rank`);
     ranks.set(spelled(Buffer.from(token, "base64")), Number(rank));
   });
-  if (ranks.size === 0) throw new LoadError("there are no tokens in it");
+  if (ranks.size === 0) throw new LoadError("the file contains no tokens");
   return ranks;
 }
 
-/** Bytes in GPT-2's alphabet. */
+/** Spells bytes in GPT-2's byte alphabet. */
 export function spelled(bytes: Uint8Array): string {
   let text = "";
   for (const byte of bytes) text += BYTE_CHARS[byte];

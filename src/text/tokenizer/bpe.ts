@@ -1,10 +1,10 @@
-// Byte-pair encoding over token ids: the pair with the lowest rank is merged first, the leftmost on a tie,
-// until no pair can be merged.
+// Byte-pair encoding over token ids: merges the pair with the lowest rank first, the leftmost on a tie, until no pair
+// can be merged.
 //
-// A long piece is encoded in windows, with the same result. Tokens are the encoding of their text if and only
-// if each two neighbors are the encoding of theirs: the first merge across a boundary would happen in the two
-// tokens alone too, since nothing beyond them has changed them before. So a window keeps its tokens but the last ones,
-// the next window starts after those, and only the two tokens where they meet have to be checked.
+// A long piece is encoded in windows, with the same result. A token sequence is the encoding of its text if and only
+// if each two adjacent tokens are the encoding of theirs: the first merge across a boundary would also happen in the
+// two tokens alone, because until then nothing outside has changed them. So each window drops its last tokens, the
+// next window starts there, and only the two tokens at the seam have to be checked.
 import type { TokenIds } from "./token-ids.ts";
 import type { Spelling, TokenModel } from "./token-model.ts";
 
@@ -23,26 +23,26 @@ export interface BpeOptions {
   fuseUnk: boolean;
   /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
-  /** A piece that is itself a token is encoded as that token, whatever its merges are. */
+  /** A piece that is a token is encoded as that token, regardless of merges. */
   ignoreMerges: boolean;
 }
 
-/** Symbols that are merged at a time: some milliseconds' work. */
+/** Symbols merged at a time: a few milliseconds of work. */
 const WINDOW = 4096;
-/** The last tokens of a window depend on what follows: those of this part of it are encoded again. */
+/** Fraction of a window encoded again by the next one: its last tokens depend on the text that follows. */
 const TAIL = 1 / 8;
-/** A heap entry is rank * POSITIONS + position: one number that sorts as the pair does. */
+/** A heap entry is rank * POSITIONS + position: one number that sorts by both. */
 const POSITIONS = 2 ** 32;
 const NONE = -1;
 
-/** Tokens, and the symbol that each starts at. */
+/** Tokens, and the index of the symbol each starts at. */
 type Merged = { ids: number[]; starts: number[] };
 
 export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   const { vocab, unk, bytes, ignoreMerges } = options;
   const mergedOf: number[] = [];
   const rankOf: number[] = [];
-  // Both ids in one key; no vocabulary has 2^26 ids.
+  // The key combines both ids; no vocabulary has 2^26 ids.
   const pairs = new Map<number, number>();
   const keyOf = (left: number, right: number) => left * 2 ** 26 + right;
   for (const { left, right, merged, rank } of options.merges) {
@@ -58,12 +58,12 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
     if (code !== undefined && String.fromCodePoint(code) === text) symbolOf.set(code, id);
   }
   const utf8 = new TextEncoder();
-  // Used by one merge at a time.
+  // Scratch memory of `merge`, which never nests.
   let next = new Int32Array(64);
   let previous = new Int32Array(64);
   const heap: number[] = [];
 
-  /** Appends the symbols of a text; returns whether the last character is unknown, as `afterUnk` of the one before. */
+  /** Appends the symbols of a text. `afterUnk` and result: whether the character before, or the last, is unknown. */
   function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
     let isUnk = afterUnk;
     for (let at = 0; at < text.length; ) {
@@ -103,7 +103,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
     while (heap.length > 0) {
       const entry = pop(heap);
       const position = entry % POSITIONS;
-      // The entry is stale if its symbols have been merged with others since.
+      // The entry is stale if the symbol has since been merged.
       if (ids[position] === NONE) continue;
       const pair = pairAt(position);
       if (pair === undefined || rankOf[pair] !== (entry - position) / POSITIONS) continue;
@@ -125,13 +125,13 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
     return { ids, starts };
   }
 
-  /** Whether two tokens, given as their symbols, stay two when they are encoded together. */
+  /** Whether two tokens, given as symbols, stay separate when encoded together. */
   function stayApart(left: readonly number[], right: readonly number[]): boolean {
     const { starts } = merge([...left, ...right]);
     return starts.length === 2 && starts[1] === left.length;
   }
 
-  /** Returns false if a window was too small to tell where its tokens end. */
+  /** Returns false if a window was too small to find a token boundary. */
   function* encodeInWindows(
     parts: Iterable<string>,
     size: number,
@@ -184,7 +184,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   };
 }
 
-/** The piece in parts of about `size` characters, spelled one at a time. */
+/** Splits the piece into parts of about `size` characters and spells each. */
 function* partsOf(piece: string, size: number, spell: Spelling): Generator<string> {
   for (let start = 0; start < piece.length; ) {
     const end = start + size;

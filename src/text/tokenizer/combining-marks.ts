@@ -1,13 +1,13 @@
-// Puts combining marks in Unicode's canonical order. String.normalize() does so too, but takes quadratic time for a
-// long run of them: seconds for some ten thousand.
+// Sorts combining marks into Unicode's canonical order. String.normalize() does so too, but in quadratic time: a run
+// of ten thousand takes seconds.
 
-/** So many that String.normalize() takes little time for them. */
+/** Length of a run that String.normalize() still handles quickly. */
 const LONG_RUN = 64;
 const LONG_RUNS = new RegExp(`\\p{M}{${LONG_RUN},}`, "gu");
-/** Marks of the classes 1 and 230. */
+/** Marks of the combining classes 1 and 230. */
 const [OVERLAY, ABOVE] = ["\u0334", "\u0301"];
 
-/** The same text to Unicode: its normal forms are those of the text. */
+/** Canonically equivalent: the result has the same normal forms as the text. */
 export function withOrderedMarks(text: string): string {
   return text.replace(LONG_RUNS, (run) => ordered(run));
 }
@@ -15,7 +15,7 @@ export function withOrderedMarks(text: string): string {
 function ordered(run: string): string {
   const { kinds, size } = surveyed(new MarkReader(run));
   const reordered = kinds.map((code) => String.fromCodePoint(code)).filter(isReordered);
-  // How many of the kinds go before each: equal for those of one class.
+  // By mark, the number of distinct marks that sort before it: equal for marks of one class.
   const rankOf = new Map(
     reordered.map((mark) => [
       mark.codePointAt(0)!,
@@ -26,7 +26,7 @@ function ordered(run: string): string {
   const reader = new MarkReader(run);
   for (let at = 0; reader.mark !== END; reader.next()) {
     at = writeByRank(reader, rankOf, units, at);
-    // A mark of class 0 stays where it is, and those around it do not pass it.
+    // A mark of class 0 stays in place, and other marks do not cross it.
     if (reader.mark !== END) at = write(reader.mark, units, at);
   }
   return new TextDecoder("utf-16le").decode(units);
@@ -34,9 +34,9 @@ function ordered(run: string): string {
 
 const END = -1;
 
-/** Reads the marks of a run, those that consist of several taken apart. */
+/** Reads the marks of a run, in canonical decomposition. */
 class MarkReader {
-  /** The one that it stands at. */
+  /** The current mark. */
   mark = END;
   readonly #run: string;
   readonly #partsOf: Map<number, readonly number[]>;
@@ -44,7 +44,7 @@ class MarkReader {
   #part = 0;
   #at = 0;
 
-  /** Where another one stands, or at the first mark. */
+  /** Starts at the first mark of a run, or copies another reader's position. */
   constructor(from: string | MarkReader) {
     if (typeof from === "string") {
       this.#run = from;
@@ -83,7 +83,7 @@ function partsOf(code: number): number[] {
   return Array.from(parts, (part) => part.codePointAt(0)!);
 }
 
-/** The kinds of marks that there are, and how many units they all take. */
+/** The distinct marks, and the total number of UTF-16 units. */
 function surveyed(reader: MarkReader): { kinds: number[]; size: number } {
   const kinds = new Set<number>();
   let size = 0;
@@ -94,7 +94,7 @@ function surveyed(reader: MarkReader): { kinds: number[]; size: number } {
   return { kinds: [...kinds], size };
 }
 
-/** Writes the marks that have a rank, up to the first without. Those of one rank keep their order. */
+/** Writes marks sorted by rank (stable), up to the first mark without a rank. */
 function writeByRank(
   reader: MarkReader,
   rankOf: ReadonlyMap<number, number>,
@@ -127,7 +127,7 @@ function unitsOf(code: number): number {
   return code > 0xffff ? 2 : 1;
 }
 
-/** Returns where the next one goes. */
+/** Returns the offset after it. */
 function write(code: number, units: Uint16Array, at: number): number {
   if (code > 0xffff) {
     units[at] = 0xd800 + ((code - 0x10000) >> 10);
@@ -136,12 +136,12 @@ function write(code: number, units: Uint16Array, at: number): number {
   return at + unitsOf(code);
 }
 
-/** Whether `second` goes before `first` where it follows it. */
+/** Whether `second` sorts before `first`. */
 function swaps(first: string, second: string): boolean {
   return (first + second).normalize("NFD") !== first + second;
 }
 
-/** Marks of class 0 are not. */
+/** Whether sorting moves the mark; marks of class 0 stay. */
 function isReordered(mark: string): boolean {
   return swaps(mark, OVERLAY) || swaps(ABOVE, mark);
 }

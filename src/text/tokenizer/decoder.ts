@@ -1,20 +1,20 @@
-// Decodes token ids into bytes of text, one token at a time. The steps of tokenizer.json's decoder are folded
-// into one function of the token and its position (first or not), so a stream decodes like the whole text.
+// Decodes token ids into bytes of text, token by token. The steps of tokenizer.json's decoder are folded into one
+// function of the token and whether it is the first, so a stream decodes like the whole text.
 import { BYTE_CHARS, compilePattern } from "./pre-tokenizer.ts";
 import { type DecoderJson, unsupported } from "./tokenizer-json.ts";
 
 export interface TokenDecoder {
-  /** UTF-8, possibly an incomplete character; undefined for an id without a token. */
+  /** UTF-8, possibly part of a character; undefined for an unknown id. */
   bytes(id: number, first: boolean): Uint8Array | undefined;
   isControl(id: number): boolean;
-  /** A character that is stripped from the start of the text, up to `count` times. */
+  /** A character to strip from the start of the text, at most `count` times. */
   readonly strip: { readonly char: string; readonly count: number } | undefined;
 }
 
 export interface Vocabulary {
   textOf(id: number): string | undefined;
   isControl(id: number): boolean;
-  /** Added tokens are written as they are, never in GPT-2's alphabet. */
+  /** Added tokens are stored as plain text, never in GPT-2's byte alphabet. */
   isAdded(id: number): boolean;
 }
 
@@ -69,7 +69,7 @@ export function tokenDecoder(
 }
 
 function addSteps(config: DecoderJson, plan: Plan): void {
-  // Steps on the joined text cannot be done token by token, except stripping its start.
+  // Steps after Fuse apply to the joined text; of these only stripping its start works token by token.
   if (plan.fused && config.type !== "Strip") throw unsupported("decoder after Fuse", config);
   switch (config.type) {
     case "Sequence":
@@ -114,7 +114,7 @@ function addSteps(config: DecoderJson, plan: Plan): void {
   }
 }
 
-/** The text without up to `count` leading `char`s, and how many more may be stripped. */
+/** Removes up to `count` leading `char`s; `left`: how many more may be stripped. */
 export function stripStart(
   text: string,
   char: string,

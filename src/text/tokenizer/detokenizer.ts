@@ -1,11 +1,11 @@
-// Decodes a stream of token ids into a stream of text. Bytes are buffered until their character is complete,
-// so every chunk is valid text and the chunks concatenate to the decoding of the whole.
+// Decodes a stream of token ids into a stream of text. Bytes are buffered until a character is complete, so every
+// chunk is valid text and the chunks concatenate to the decoding of the whole.
 import { stripStart, type TokenDecoder } from "./decoder.ts";
 
 export interface DetokenizerOptions {
   /** Whether to omit control tokens from the text. Default: true. */
   skipControl?: boolean;
-  /** Control tokens that are kept anyway. */
+  /** Control tokens to keep nevertheless. */
   shown?: ReadonlySet<number | undefined>;
 }
 
@@ -25,7 +25,7 @@ export class Detokenizer {
     this.#stripsLeft = decoder.strip?.count ?? 0;
   }
 
-  /** The text that these ids complete. */
+  /** Returns the text completed by these ids. */
   push(ids: Iterable<number>): string {
     let text = "";
     for (const id of ids) {

@@ -1,17 +1,17 @@
-// Normalizes text as tokenizer.json says, with the library's steps. A long text is normalized in parts, cut
-// where the step does not look across: as a whole, some steps would take many times the text's memory.
+// Normalizes text as tokenizer.json says, with the library's steps. Long texts are normalized in parts, cut where the
+// step has no context across the cut: on a whole text, some steps take many times its memory.
 import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { withOrderedMarks } from "./combining-marks.ts";
 import { OLDER_CHARACTERS } from "./newer-characters.ts";
 import type { NormalizerJson } from "./tokenizer-json.ts";
 
-/** Yields every few milliseconds; returns the normalized text. `first`: it starts the input. */
+/** Yields every few milliseconds; returns the normalized text. `first`: the text starts the input. */
 export type Normalizer = (text: string, first: boolean) => Generator<void, string>;
 
-/** Characters of a part: some milliseconds' work. */
+/** Characters per part: a few milliseconds of work. */
 const PART_CHARS = 2 ** 15;
 
-/** Steps that look at a character, the marks that it composes with, and, for sigma, the letters beside it. */
+/** Steps whose context is a character, its combining marks and, for sigma, the adjacent letters. */
 const LOCAL_STEPS: ReadonlySet<string> = new Set([
   "NFC",
   "NFD",
@@ -23,19 +23,19 @@ const LOCAL_STEPS: ReadonlySet<string> = new Set([
   "Precompiled",
 ]);
 
-// Characters that no such step joins with the one before, and that end what it looks at: all but marks, parts
-// of syllables, sigma, and what Unicode ignores around letters.
+// Characters that such steps never combine with the character before, and that end a context: all except combining
+// marks, Hangul jamo, sigma, and characters that Unicode ignores around letters.
 const PLAIN =
   "(?![Σσς])[\\p{Lu}\\p{Ll}\\p{Nd} \\t\\r\\n!-&(-\\-/;-@\\[-\\]_{-~\\u3041-\\u3096\\u30A1-\\u30FA" +
   "\\u4E00-\\u9FFF\\uAC00-\\uD7A3\\u{1F300}-\\u{1F3FA}\\u{1F400}-\\u{1FAFF}]";
 const BETWEEN_PLAIN = new RegExp(`(?<=${PLAIN})(?=${PLAIN})`, "gu");
 
-/** Where the text may be cut, from an offset on. */
+/** The first offset at or after `from` where the text may be cut. */
 type Cut = (text: string, from: number) => number;
 
 const anywhere: Cut = (_, from) => from;
 const betweenPlain: Cut = (text, from) => {
-  // From within a character, the search would start before it.
+  // From inside a surrogate pair, the search would start before it.
   const isWithin = (text.charCodeAt(from) & 0xfc00) === 0xdc00;
   BETWEEN_PLAIN.lastIndex = isWithin ? from + 1 : from;
   return BETWEEN_PLAIN.exec(text)?.index ?? text.length;
@@ -60,7 +60,7 @@ function stepsOf(config: NormalizerJson): NormalizerJson[] {
 }
 
 function normalizerStep(config: NormalizerJson, partChars: number): Normalizer {
-  // The library's types list the normalizers by name; it rejects unknown names.
+  // The library's types list the normalizers by name; it rejects unknown names at run time.
   type Listed = ConstructorParameters<typeof SequenceNormalizer>[0]["normalizers"][number];
   const library = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
   const isLocal = LOCAL_STEPS.has(config.type);

@@ -1,5 +1,5 @@
-// Splits text into the pieces that the model encodes. Every step except two is a split at a pattern; patterns
-// follow the Rust library, whose \s and digits differ from JavaScript's.
+// Splits text into the pieces that the model encodes. All but two steps split at a pattern; patterns follow the Rust
+// library, whose \s and digits differ from JavaScript's.
 import { SplitPreTokenizer } from "@huggingface/tokenizers";
 import { GPT2_PATTERN } from "./split-patterns.ts";
 import type { Spelling } from "./token-model.ts";
@@ -16,7 +16,7 @@ export type PreTokenizer = (text: string, first: boolean) => Iterable<string>;
 const REPLACED_CHARS = 2 ** 15;
 const PUNCTUATION = "[\\p{P}!-/:-@\\[-`{-~]";
 
-/** Cuts at each pattern in turn, which isolates its matches, and spells the pieces in GPT-2's alphabet. */
+/** Splits at each pattern in turn, isolating matches, and spells the pieces in GPT-2's byte alphabet. */
 export function byteLevelSplits(patterns: readonly string[]): PreTokenizerJson {
   return {
     type: "Sequence",
@@ -29,7 +29,7 @@ export function byteLevelSplits(patterns: readonly string[]): PreTokenizerJson {
   };
 }
 
-/** How text is cut into pieces, and how the model's vocabulary spells them. */
+/** `cut` splits text into pieces; `spell` writes a piece as the vocabulary does. */
 export function preTokenizer(config: PreTokenizerJson | null | undefined): {
   cut: PreTokenizer;
   spell: Spelling;
@@ -38,7 +38,7 @@ export function preTokenizer(config: PreTokenizerJson | null | undefined): {
   const isByteLevel = steps.at(-1)?.type === "ByteLevel";
   const cuts = steps.map((step, i) => {
     const cut = preTokenizerStep(step);
-    // Where it is the last step, pieces are spelled as they are encoded.
+    // If ByteLevel is the last step, pieces are spelled only when they are encoded.
     return step.type === "ByteLevel" && i < steps.length - 1 ? spelled(cut) : cut;
   });
   return { cut: sequence(cuts), spell: isByteLevel ? byteSpelling : (text) => text };
@@ -95,7 +95,7 @@ function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
   }, first);
 }
 
-/** A blank that is not the first of its run cannot start a match either: trying each would be quadratic. */
+/** Only the first whitespace of a run can start a match: trying each would be quadratic. */
 const LINEAR: Readonly<Record<string, string>> = { "\\s+$": "(?<!\\s)\\s+$" };
 
 /** The library's class translates Oniguruma's syntax to JavaScript. */
@@ -110,7 +110,7 @@ export function compilePattern(pattern: PatternJson): RegExp {
   return compiled;
 }
 
-/** Whether a part of the text joins the one before it. */
+/** Whether a part of the text is merged with the part before. */
 const JOINS: Readonly<Record<SplitBehavior, (wasMatch: boolean, isMatch: boolean) => boolean>> = {
   Removed: () => false,
   Isolated: () => false,
@@ -123,7 +123,7 @@ function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): P
   const regex = compilePattern(pattern);
   const joins = JOINS[behavior];
   return function* (text) {
-    // The piece that a next part may still join.
+    // The current piece, which the next part may still join.
     let [start, end, wasMatch] = [0, 0, false];
     for (const { isMatch, end: partEnd } of partsOf(text, regex, invert)) {
       if (end > start && !joins(wasMatch, isMatch)) {
@@ -136,7 +136,7 @@ function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): P
   };
 }
 
-/** The text's parts that match and those between them, by their ends. */
+/** The matching and non-matching parts of the text in order, by their ends. */
 function* partsOf(
   text: string,
   regex: RegExp,
@@ -151,7 +151,7 @@ function* partsOf(
   if (text.length > end) yield { isMatch: invert, end: text.length };
 }
 
-/** GPT-2's alphabet: each byte as one visible character. */
+/** GPT-2's byte alphabet: each byte as one visible character. */
 export const BYTE_CHARS: readonly string[] = (() => {
   const visible = (byte: number) =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -164,13 +164,13 @@ export const BYTE_CHARS: readonly string[] = (() => {
 const utf8 = new TextEncoder();
 
 const byteUnits = Uint16Array.from(BYTE_CHARS, (char) => char.charCodeAt(0));
-// Used by one call at a time.
+// Scratch memory of `byteSpelling`, which never nests.
 let bytes = new Uint8Array(0);
 let units = new Uint16Array(0);
 
-/** Each byte of the text as a character of GPT-2's alphabet. */
+/** Spells each byte of the text in GPT-2's byte alphabet. */
 function byteSpelling(text: string): string {
-  // No character takes more bytes for each of its units.
+  // A UTF-16 unit takes at most 3 bytes in UTF-8.
   if (3 * text.length > bytes.length) {
     bytes = new Uint8Array(6 * text.length);
     units = new Uint16Array(bytes.length);
@@ -205,7 +205,7 @@ function metaspace(
   };
 }
 
-/** In parts: replaceAll takes some 20 bytes for each space. */
+/** In parts: replaceAll takes some 20 bytes per space. */
 function spacesReplaced(text: string, mark: string): string {
   const parts: string[] = [];
   for (let start = 0; start < text.length; start += REPLACED_CHARS) {

@@ -1,5 +1,5 @@
-// The patterns that byte-level tokenizers cut text with. Families share most of each: the patterns of
-// cl100k and o200k, which differ between models in how many digits they group.
+// The split patterns of byte-level tokenizers. Most families use the pattern of cl100k or o200k and differ in how many
+// digits they group.
 
 export const GPT2_PATTERN =
   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -15,7 +15,7 @@ const SIGNS = " ?[^\\s\\p{L}\\p{N}]+";
 export const words = (digits: string) =>
   `${CONTRACTION}|${LEAD}\\p{L}+|${digits}|${SIGNS}[\\r\\n]*|${SPACES}`;
 
-/** The o200k pattern: words are split where lower case changes to upper. */
+/** The o200k pattern: splits words where lower case changes to upper. */
 export const casedWords = (digits: string, ending: string) =>
   `${cased(UPPER, LOWER, ending)}|${digits}|${SIGNS}[\\r\\n/]*|${SPACES}`;
 
@@ -25,10 +25,10 @@ const cased = (upper: string, lower: string, ending: string) =>
 const HAN = "\\p{Script=Han}";
 const notHan = (letters: string) => `(?:(?!${HAN})${letters})`;
 
-/** Kimi's: that of o200k with Han characters apart. */
+/** Kimi's pattern: o200k with runs of Han characters as separate pieces. */
 export const HAN_APART =
   `${HAN}+|${cased(notHan(UPPER), notHan(LOWER), `${CONTRACTION}?`)}|\\p{N}{1,3}` +
   `|${SIGNS}[\\r\\n]*|${SPACES}`;
 
-/** Letters of the scripts without spaces between words, apart from each other and from the marks between them. */
+/** Splits scripts without spaces between words, and their punctuation, into separate runs. */
 export const CJK_APART = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+";

@@ -1,6 +1,6 @@
-// Where encoders write token ids: an array for ordinary texts, or a buffer that grows in place for long ones.
+// Destination of token ids: an array for ordinary texts, or a buffer that grows in place for long ones.
 
-/** Appended to; a shorter `length` drops the last ones. */
+/** Setting a smaller `length` truncates. */
 export interface TokenIds {
   push(id: number): unknown;
   at(index: number): number | undefined;
@@ -9,13 +9,13 @@ export interface TokenIds {
 
 const FIRST_CAPACITY = 2 ** 14;
 
-/** Takes 4 bytes an id. An array takes twice as many, and twice that again while it grows. */
+/** Takes 4 bytes per id; an array takes 8, and 16 while it grows. */
 export class TokenIdBuffer implements TokenIds {
   #buffer: ArrayBuffer;
   #ids: Uint32Array;
   length = 0;
 
-  /** `expected`: how many there may well be; more are copied to another buffer. */
+  /** `expected`: capacity that is reserved; growth beyond it copies. */
   constructor(expected: number) {
     const maxByteLength = 4 * Math.max(expected, FIRST_CAPACITY);
     this.#buffer = new ArrayBuffer(4 * FIRST_CAPACITY, { maxByteLength });
@@ -31,7 +31,7 @@ export class TokenIdBuffer implements TokenIds {
     return index < this.length ? this.#ids[index] : undefined;
   }
 
-  /** The ids, without the room behind them. */
+  /** Returns the ids, trimmed to size. The buffer must not be used afterwards. */
   take(): Uint32Array<ArrayBuffer> {
     this.#buffer.resize(4 * this.length);
     return new Uint32Array(this.#buffer);
@@ -51,7 +51,7 @@ export class TokenIdBuffer implements TokenIds {
   }
 }
 
-/** Takes all steps at once. */
+/** Runs a generator to its end. */
 export function finish<T>(steps: Generator<void, T>): T {
   for (;;) {
     const { done, value } = steps.next();

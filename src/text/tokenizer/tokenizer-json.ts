@@ -1,4 +1,4 @@
-// The fields of tokenizer.json and tokenizer_config.json that are read here, as Hugging Face writes them.
+// The fields used of Hugging Face's tokenizer.json and tokenizer_config.json.
 
 export type PatternJson = { String: string } | { Regex: string };
 
@@ -109,7 +109,7 @@ export interface TokenizerJson {
   model: ModelJson;
 }
 
-/** A token is its text, or an object that contains it. */
+/** A token's text, or an object that contains it. */
 export type NamedToken = string | { content: string } | null;
 
 export interface TokenizerConfigJson {
@@ -117,11 +117,11 @@ export interface TokenizerConfigJson {
   eos_token?: NamedToken;
   unk_token?: NamedToken;
   pad_token?: NamedToken;
-  /** Tokens beside the vocabulary, by id. */
+  /** Tokens outside the vocabulary, by id. */
   added_tokens_decoder?: Readonly<Record<string, Omit<AddedTokenJson, "id">>>;
   add_bos_token?: boolean;
   add_eos_token?: boolean;
-  /** False: SentencePiece's prefix stands before the input only, and not after each control token. */
+  /** If false, SentencePiece prepends ▁ only to the input, not after each control token. */
   legacy?: boolean | null;
   chat_template?: string | readonly { name: string; template: string }[] | null;
 }
@@ -130,7 +130,7 @@ export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "object" ? token?.content : token;
 }
 
-/** The tokens that tokenizer_config.json lists beside the vocabulary. */
+/** The tokens that tokenizer_config.json adds to the vocabulary. */
 export function addedTokensOf(config: TokenizerConfigJson): AddedTokenJson[] {
   return Object.entries(config.added_tokens_decoder ?? {}).map(([id, token]) => ({
     ...token,
@@ -138,7 +138,7 @@ export function addedTokensOf(config: TokenizerConfigJson): AddedTokenJson[] {
   }));
 }
 
-/** Names the step that is not supported; guessing would silently give wrong ids. */
+/** An error that names the unsupported step; guessing would silently give wrong ids. */
 export function unsupported(part: string, step: unknown): Error {
   const name = (step as { type?: unknown } | null)?.type;
   return new Error(`tokenizer.json: the ${part} ${String(name)} is not supported`);

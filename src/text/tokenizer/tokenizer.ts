@@ -1,5 +1,5 @@
-// Encodes text to token ids and back, as tokenizer.json describes: added tokens are found first, the text
-// between them is normalized, split into pieces, and encoded by the model.
+// Encodes text to token ids and back, as tokenizer.json describes: finds added tokens, normalizes the text between
+// them, splits it into pieces, and encodes the pieces with the model.
 import type { ErrorAnswer } from "../../error-answer.ts";
 import { addedTokens, type ControlTokens, isControlToken, type Segment } from "./added-tokens.ts";
 import { bpeModel, byteTokens, type Merge } from "./bpe.ts";
@@ -24,13 +24,13 @@ import { unigramModel } from "./unigram.ts";
 import { wordPieceModel } from "./word-piece.ts";
 
 export interface EncodeOptions {
-  /** Whether to add special tokens around the text, such as a start token. Default: false. */
+  /** Whether to add special tokens around the text, such as BOS. Default: false. */
   addSpecialTokens?: boolean;
-  /** Whether control tokens written out in the text are tokens or text. */
+  /** Whether control tokens spelled out in the text are parsed. */
   controlTokens: ControlTokens;
-  /** Throws a TooLongError as soon as the text is known to have more tokens. */
+  /** Throws TooLongError as soon as the text is known to have more tokens. */
   maxTokens?: number | undefined;
-  /** In ascending order: `encodeSteps` counts the tokens before each. */
+  /** Ascending character offsets; `encodeSteps` counts the tokens before each. */
   offsets?: readonly number[] | undefined;
 }
 
@@ -50,50 +50,50 @@ export class TooLongError extends Error {
   }
 }
 
-/** How much is worked on at a time; only tests choose other sizes. The result is the same for all. */
+/** Sizes of units of work, which do not affect the result; only tests change them. */
 export interface WorkSizes {
-  /** Characters of text that are normalized together. */
+  /** Characters normalized at a time. */
   part?: number;
-  /** Characters of the longest piece that is encoded as a whole. */
+  /** Characters of the longest piece encoded as a whole. */
   piece?: number;
-  /** Symbols of a longer piece that are merged together. */
+  /** Symbols of a longer piece merged at a time. */
   window?: number;
 }
 
 const WHOLE_PIECE = 4096;
-/** Pieces between two yields: a few milliseconds' work. */
+/** Pieces between yields: a few milliseconds of work. */
 const YIELD_PIECES = 256;
 const CACHED_PIECES = 32_768;
 const CACHED_LENGTH = 64;
 
 export interface Tokenizer {
-  /** One more than the highest id. */
+  /** Highest id + 1. */
   readonly vocabSize: number;
-  /** Text of every control token to its id. */
+  /** Control tokens to their ids. */
   readonly controlTokens: ReadonlyMap<string, number>;
-  /** The tokens that a chat template may name: bos_token, eos_token, unk_token, pad_token. */
+  /** The tokens a chat template may name: bos_token, eos_token, unk_token, pad_token. */
   readonly namedTokens: Readonly<Record<string, string>>;
   readonly bosId: number | undefined;
   readonly eosId: number | undefined;
   readonly decoder: TokenDecoder;
-  /** Characters of the longest token. */
+  /** Length of the longest token in characters. */
   readonly longestToken: number;
   idOf(token: string): number | undefined;
   tokenOf(id: number): string | undefined;
   encode(text: string, options: EncodeOptions): number[];
   /**
-   * The same in steps: appends the ids, and yields every few milliseconds. Returns how many tokens end at or before
-   * each of the offsets. Within a text that the normalizer changes that is an estimate.
+   * The same in steps: appends the ids and yields every few milliseconds. Returns for each offset the number of tokens
+   * that end at or before it, an estimate inside a text that the normalizer changes.
    */
   encodeSteps(text: string, options: EncodeOptions, ids: TokenIds): Generator<void, number[]>;
   decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
 }
 
-/** A prebuilt model replaces the one in the file (GGUF's scored merges). */
+/** A prebuilt model replaces the one in tokenizer.json (for GGUF's scored merges). */
 export type TokenizerParts = Omit<TokenizerJson, "model"> & {
   vocab: ReadonlyMap<string, number>;
   model: TokenModel;
-  /** In place of `normalizer`. Added tokens that it applies to are written as it leaves them. */
+  /** Replaces `normalizer`. The contents of added tokens must already be normalized. */
   normalize?: Normalizer;
 };
 
@@ -142,7 +142,7 @@ export function buildTokenizer(
 
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
-  // No piece that is itself a token is long.
+  // Long pieces are never tokens themselves.
   const wholePiece = Math.max(sizes.piece ?? WHOLE_PIECE, longest);
   const cache = new Map<string, readonly number[]>();
 
@@ -152,7 +152,7 @@ export function buildTokenizer(
     const found = parts.model.encode(spell(piece));
     if (piece.length <= CACHED_LENGTH) {
       if (cache.size >= CACHED_PIECES) cache.clear();
-      // A copy: a slice would keep the text that it was cut from in memory.
+      // A copy: a slice would keep the whole text in memory.
       cache.set(` ${piece}`.slice(1), found);
     }
     return found;
@@ -172,7 +172,7 @@ export function buildTokenizer(
     }
   }
 
-  /** How many ids of a segment, the last one so far, end at or before an offset in it. */
+  /** Number of ids of the current, last segment that end at or before an offset in it. */
   function countBefore(offset: number, segment: Segment, first: number, ids: TokenIds): number {
     if (segment.kind === "token") return 0;
     let bytes = Buffer.byteLength(segment.text.slice(0, offset - segment.start));
@@ -259,7 +259,7 @@ function vocabOf(model: ModelJson): Map<string, number> {
   return new Map(Object.entries(model.vocab));
 }
 
-/** Control tokens are removed from the model, so that no merges or scores produce one. */
+/** Removes control tokens from the model, so that no merge or score produces one. */
 function modelOf(
   json: ModelJson,
   vocab: ReadonlyMap<string, number>,
@@ -304,14 +304,14 @@ function modelOf(
   }
 }
 
-/** Merges as files list them, best first, each as "left right" or as a pair. */
+/** Merges in file order, best first, each as "left right" or as a pair. */
 export function* rankedMerges(
   merges: BpeJson["merges"],
   vocab: ReadonlyMap<string, number>,
 ): Iterable<Merge> {
   for (let rank = 0; rank < merges.length; rank++) {
     const entry = merges[rank]!;
-    // The left token may itself be a space: search for the separator after the first character.
+    // The left token may itself be a space: the separator comes after the first character.
     const divide = typeof entry === "string" ? entry.indexOf(" ", 1) : 0;
     const [a, b] =
       typeof entry === "string" ? [entry.slice(0, divide), entry.slice(divide + 1)] : entry;
@@ -323,7 +323,7 @@ export function* rankedMerges(
   }
 }
 
-/** The ids that the post-processor puts before and after a single text. */
+/** The ids that the post-processor puts before and after a text. */
 function surroundings(config: PostProcessorJson | null | undefined): {
   prefix: readonly number[];
   suffix: readonly number[];

@@ -1,9 +1,9 @@
-// The beginnings of texts as a tree, in one map: (node, UTF-16 code unit) -> node. Node 0 is the root.
+// A prefix tree in one map: (node, UTF-16 code unit) -> node. Node 0 is the root.
 export class Trie {
   readonly #edges = new Map<number, number>();
   #size = 1;
 
-  /** The node of a text. Nodes are counted as they are added. */
+  /** Adds a text and returns its node. Nodes are numbered in order of insertion. */
   add(text: string): number {
     let node = 0;
     for (let i = 0; i < text.length; i++) {
@@ -18,7 +18,7 @@ export class Trie {
     return node;
   }
 
-  /** The node of the text that has one more code unit; undefined if no text begins so. */
+  /** The child of a node by code unit; undefined if no text continues that way. */
   next(node: number, unit: number): number | undefined {
     return this.#edges.get(keyOf(node, unit));
   }

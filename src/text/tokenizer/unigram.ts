@@ -1,26 +1,26 @@
-// The unigram model: of all segmentations of a piece into tokens, the one with the highest total score.
+// The unigram model: finds the segmentation of a piece into tokens with the highest total score (Viterbi).
 import type { TokenIds } from "./token-ids.ts";
 import type { TokenModel } from "./token-model.ts";
 import { Trie } from "./trie.ts";
 
 export interface UnigramOptions {
-  /** Token text, score and id, without control tokens, so that no text becomes one. */
+  /** Token text, score and id, without control tokens, which text must never become. */
   entries: Iterable<readonly [text: string, score: number, id: number]>;
   lowestScore: number;
   unk: number | undefined;
   /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
-  /** Scores are summed in 32 bits, as SentencePiece does: that decides between segmentations that are as good. */
+  /** Sums scores in float32, as SentencePiece does, which decides ties between segmentations. */
   isSinglePrecision?: boolean;
 }
 
 const UNK_PENALTY = 10;
-/** Characters between two yields: some milliseconds' work. */
+/** Characters between yields: a few milliseconds of work. */
 const YIELD_CHARS = 4096;
 
 export function unigramModel(options: UnigramOptions): TokenModel {
   const trie = new Trie();
-  /** By node. */
+  /** By trie node. */
   const idAt: (number | undefined)[] = [];
   const scoreAt: number[] = [];
   let longest = 2;
@@ -37,11 +37,11 @@ export function unigramModel(options: UnigramOptions): TokenModel {
   const round = options.isSinglePrecision ? Math.fround : (sum: number) => sum;
   const Lengths = longest > 0xffff ? Uint32Array : Uint16Array;
 
-  /** For each end, the length of the last token of the best segmentation up to there. */
+  /** For each end offset, the length of the last token of the best segmentation up to it. */
   function* bestLengths(piece: string): Generator<void, Uint16Array | Uint32Array> {
     const { length } = piece;
     const lengths = new Lengths(length + 1);
-    // Scores of the ends that a token from here can reach, at the end modulo their number.
+    // Best scores of the ends that a token from here can reach: a ring buffer.
     const reach = longest + 1;
     const best = new Float64Array(reach).fill(Number.NEGATIVE_INFINITY);
     best[0] = 0;
@@ -85,7 +85,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
 
   function* encode(piece: string, ids: TokenIds): Generator<void> {
     const lengths = yield* bestLengths(piece);
-    // The best segmentation is known from its end: each length is moved to where its token starts.
+    // Backtracking goes from the end: move each length to the start of its token.
     let moved = 0;
     for (let end = piece.length; end > 0; ) {
       const length = lengths[end]!;

@@ -1,4 +1,4 @@
-// WordPiece: the longest token that starts the word, then the longest that continues it, and so on.
+// WordPiece: greedy longest match, first of a token that starts the word, then of tokens that continue it.
 import type { TokenModel } from "./token-model.ts";
 
 export interface WordPieceOptions {
@@ -13,7 +13,7 @@ export function wordPieceModel({ vocab, unk, prefix, maxChars }: WordPieceOption
   const unknown = unk === undefined ? [] : [unk];
 
   function encode(word: string): readonly number[] {
-    // A character has at most two units.
+    // A character has at most two UTF-16 units.
     if (word.length > 2 * maxChars) return unknown;
     const chars = Array.from(word);
     if (chars.length > maxChars) return unknown;
@@ -25,7 +25,7 @@ export function wordPieceModel({ vocab, unk, prefix, maxChars }: WordPieceOption
         id = vocab.get((start > 0 ? prefix : "") + chars.slice(start, end).join(""));
         if (id !== undefined) break;
       }
-      // A word that cannot be encoded completely is one unknown token.
+      // A word that cannot be encoded completely becomes one unknown token.
       if (id === undefined) return unknown;
       found.push(id);
       start = end;

@@ -278,7 +278,7 @@ describe("what is not a tokenizer is refused by the file's name", () => {
   test("where lines are not ranks, or there are none", () => {
     for (const [content, message] of [
       [`${ranks}?? 3\n`, /qwen.tiktoken: line \d+: expected base64 and a rank/],
-      ["\n", /qwen.tiktoken: there are no tokens in it/],
+      ["\n", /qwen.tiktoken: the file contains no tokens/],
     ] as const) {
       const path = folder({ "qwen.tiktoken": content });
       expect(() => folderTokenizer(path, {})).toThrow(message);
