@@ -1,31 +1,31 @@
-// The coding agents that `launch` starts: how each is pointed at a server, by variables and arguments only, so that
-// none of the user's files changes. One row for each agent.
+// The coding agents that `launch` starts, one row each: environment variables and arguments that point the agent at a
+// server, without changing any of the user's files.
 
-/** What an agent needs to know of the server. */
+/** Server settings that an agent needs. */
 export type AgentServer = {
   url: string;
-  /** Any text where the server needs none. */
+  /** A placeholder if the server needs no key. */
   key: string;
   model: string;
-  /** The model's context, if it is known. */
+  /** The model's context length, if known. */
   maxTokens: number | undefined;
 };
 
 export type Agent = {
   name: string;
-  /** The npm package that it comes in. */
+  /** Its npm package. */
   from: string;
-  /** Variables; undefined ones are removed. */
+  /** Environment variables to set; undefined ones are removed. */
   env(server: AgentServer): Readonly<Record<string, string | undefined>>;
-  /** Arguments before the user's own. */
+  /** Arguments inserted before the user's own. */
   args(server: AgentServer): readonly string[];
 };
 
-/** An agent has this from its environment: other users of the machine can see arguments. */
+/** Passed in the environment, because other users of the machine can see arguments. */
 const KEY_VARIABLE = "LAUNCH_API_KEY";
-/** The name of the server in an agent's configuration. */
+/** Name of the server in an agent's configuration. */
 const PROVIDER = "mlx-serve";
-/** Answers that opencode leaves room for in a context. */
+/** Maximum tokens of an answer, which opencode reserves in the context. */
 const MAX_ANSWER = 8192;
 
 export const agents: readonly Agent[] = [
@@ -35,7 +35,7 @@ export const agents: readonly Agent[] = [
     env: ({ url, key, model, maxTokens }) => ({
       ANTHROPIC_BASE_URL: url,
       ANTHROPIC_AUTH_TOKEN: key,
-      // It asks for other models in the background, for subagents and by their short names.
+      // Claude Code uses other models for background work and subagents, and by short name.
       ANTHROPIC_MODEL: model,
       ANTHROPIC_SMALL_FAST_MODEL: model,
       ANTHROPIC_DEFAULT_FABLE_MODEL: model,
@@ -43,10 +43,10 @@ export const agents: readonly Agent[] = [
       ANTHROPIC_DEFAULT_SONNET_MODEL: model,
       ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
       CLAUDE_CODE_SUBAGENT_MODEL: model,
-      // Without it, a conversation is compacted for the context of Anthropic's models. It takes 100,000 for less.
+      // By default, conversations are compacted for the context of Anthropic's models. The minimum is 100,000.
       CLAUDE_CODE_AUTO_COMPACT_WINDOW: maxTokens?.toString(),
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
-      // These would send it elsewhere.
+      // These would redirect it to other endpoints.
       ANTHROPIC_API_KEY: undefined,
       CLAUDE_CODE_USE_ANTHROPIC_AWS: undefined,
       CLAUDE_CODE_USE_BEDROCK: undefined,
@@ -61,7 +61,7 @@ export const agents: readonly Agent[] = [
     name: "codex",
     from: "@openai/codex",
     env: ({ key }) => ({ [KEY_VARIABLE]: key }),
-    // Values are TOML, whose strings, inline tables aside, are those of JSON.
+    // Values are TOML, whose basic strings and arrays have JSON's syntax.
     args: ({ url, model, maxTokens }) =>
       Object.entries({
         model,

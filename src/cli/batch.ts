@@ -1,5 +1,5 @@
-// mlx-serve batch run <file> -o <file>: answers a file of requests as a server's batch would, in this process.
-// What is answered is kept in a folder beside the output until all is: the same command goes on where it was.
+// mlx-serve batch run <file> -o <file>: answers a file of requests like a server's batch, in this process. State is
+// kept in a folder beside the output until all requests are answered, so a rerun resumes an interrupted run.
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { resolve } from "node:path";
@@ -30,10 +30,10 @@ const options = {
   json: { type: "boolean" },
 } as const;
 
-/** The caller of a server without keys. */
+/** The caller's name on a server without keys. */
 const OWNER = "anonymous";
 
-/** Faults of the input that are shown. */
+/** Maximum faults of the input that are printed. */
 const SHOWN_FAULTS = 20;
 
 type Paths = { input: string; output: string; errors: string; folder: string };
@@ -53,13 +53,13 @@ export async function batch(args: string[]): Promise<void> {
     folder: resolve(`${output}.batch`),
   };
   for (const path of existsSync(paths.folder) ? [] : [paths.output, paths.errors]) {
-    if (existsSync(path)) throw new Error(`${path} is there already: choose another output`);
+    if (existsSync(path)) throw new Error(`${path} already exists: choose another output`);
   }
   await prepare(paths);
   const debug = settings.logLevel === "debug";
   const log = makeLogger({ level: debug ? "debug" : "error", format: settings.logFormat });
   const { serving, stop } = await startServing({
-    // The requests are this user's own.
+    // The requests come from the local user.
     settings: { ...settings, apiKey: [] },
     model: await modelHere(settings.model),
     keys: undefined,
@@ -77,14 +77,14 @@ export async function batch(args: string[]): Promise<void> {
   }
 }
 
-/** Opens the folder of an earlier command for the same input, or makes one. */
+/** Opens the folder of an earlier run of the same input, or creates it. */
 async function prepare({ input, folder }: Paths): Promise<void> {
   const { digest, bytes } = await contentOf(input);
   const store = openStore(folder);
   try {
     const [known] = store.files(OWNER, "batch", { limit: 1 }).data;
     if (known && known.filename !== digest) {
-      throw new Error(`${input} is not what it was when ${folder} was made: remove one of them`);
+      throw new Error(`${input} has changed since ${folder} was created: remove one of them`);
     }
     const id = known?.id ?? newId("file");
     rmSync(store.pathOf(id), { force: true });
@@ -113,11 +113,11 @@ function openStore(folder: string): BatchStore {
     return new BatchStore(folder);
   } catch (error) {
     if (!(error instanceof StoreBusyError)) throw error;
-    throw new Error(`another process is writing what ${folder} is for`);
+    throw new Error(`another process is using ${folder}`);
   }
 }
 
-/** There is one, once it is made. */
+/** The folder's only batch; undefined before `prepare` has added it. */
 function onlyBatch(store: BatchStore): Batch | undefined {
   return store.batches(OWNER, { limit: 1 }).data[0];
 }
@@ -136,7 +136,7 @@ async function contentOf(path: string): Promise<{ digest: string; bytes: number 
   return { digest: hash.digest("hex"), bytes };
 }
 
-/** The batch when it has ended; undefined if a signal came before. */
+/** The finished batch; undefined if interrupted by a signal. */
 async function answerLines(
   { folder }: Paths,
   options: BatchesOptions,
@@ -167,15 +167,15 @@ async function answerLines(
     return { ...batch, output: pathOf(batch.outputFile), errors: pathOf(batch.errorFile) };
   }
   const { total, completed, failed } = batch.counts;
-  tell(`${completed + failed} of ${total} lines are in ${folder}: the same command goes on`);
+  tell(`${completed + failed} of ${total} lines are done (${folder}): rerun to resume`);
   process.exitCode = code;
   return undefined;
 }
 
-/** With the paths of what was written. */
+/** A batch with the paths of its output files. */
 type EndedBatch = Batch & { output: string | undefined; errors: string | undefined };
 
-/** Moves the output to where it belongs, and removes the rest. */
+/** Moves the output files to their destinations and removes the folder. */
 function deliver(
   paths: Paths,
   { status, faults, counts, ...written }: EndedBatch,
@@ -183,7 +183,7 @@ function deliver(
 ): void {
   for (const kind of ["output", "errors"] as const) {
     const path = written[kind];
-    // A command before this one may have ended here.
+    // An earlier run may have been killed after this move.
     if (path && existsSync(path)) renameSync(path, paths[kind]);
   }
   rmSync(paths.folder, { recursive: true });
@@ -199,6 +199,6 @@ function deliver(
     print(
       JSON.stringify({ ...counts, output, ...(counts.failed > 0 && { errors: paths.errors }) }),
     );
-  } else tell(`${counts.completed} of ${counts.total} lines are answered${errors}`);
+  } else tell(`${counts.completed} of ${counts.total} lines answered${errors}`);
   if (counts.failed > 0) process.exitCode = 1;
 }

@@ -1,4 +1,4 @@
-// mlx-serve bench [mode]: how fast the engine of this machine is, or any server of the OpenAI HTTP API.
+// mlx-serve bench [mode]: measures the engine on this machine, or any server with the OpenAI HTTP API.
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { openEngineTarget } from "../bench/engine-target.ts";
@@ -74,7 +74,7 @@ export async function bench(args: string[]): Promise<void> {
   }
   const speedup = Math.max(...results.map((result) => result.speedup ?? 0));
   if (minSpeedup !== undefined && speedup < minSpeedup) {
-    throw new Error(`the speedup is ${speedup.toFixed(2)}, and ${minSpeedup} was asked for`);
+    throw new Error(`the speedup is ${speedup.toFixed(2)}, below the minimum of ${minSpeedup}`);
   }
 }
 
@@ -110,7 +110,7 @@ function settingsOf(args: string[]) {
   };
 }
 
-/** Flags that would have no effect. */
+/** Rejects flags that would have no effect. */
 function refuseIdle(values: Flags, modeName: ModeName): void {
   if (values["min-speedup"] !== undefined && !modes[modeName].speedup) {
     throw new UsageError(`--min-speedup: ${modeName} has no speedup`);
@@ -132,7 +132,7 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   }
 }
 
-/** The settings as the report shows them. */
+/** The settings as reported. */
 function toldOf(settings: BenchSettings): Record<string, unknown> {
   const { modeName, url, slo } = settings;
   return {

@@ -1,5 +1,5 @@
-// mlx-serve completions: scripts for bash, zsh and fish, generated from the table of verbs and the settings.
-// They know the verbs, their flags, what can follow a flag, and the models that `mlx-serve ls` names.
+// mlx-serve completions: generates scripts for bash, zsh and fish from the table of verbs and the settings. They
+// complete verbs, flags, values of flags, and the models that `mlx-serve ls` lists.
 import { offFlag, settingList } from "../config/settings.ts";
 import { UsageError } from "../config/usage-error.ts";
 import type { Flag, Verb } from "./verbs.ts";
@@ -32,11 +32,11 @@ export function completionScript(
   return writers[shell](verbs.map(candidatesOf), defaultVerb);
 }
 
-/** The values to offer; undefined where the shell cannot know them. */
+/** The values to offer; undefined if unknown. */
 type Values = Flag["values"];
 
 type Choice = {
-  /** The spelling that is offered. */
+  /** The spelling offered. */
   flag: string;
   spellings: string[];
   text: string;
@@ -44,10 +44,10 @@ type Choice = {
   values: Values;
 };
 
-/** What to offer after a verb. */
+/** Completions after a verb. */
 type Candidates = { verb: string; summary: string; flags: Choice[]; values: Values };
 
-const helpFlag: Flag = { flag: "--help", aliases: ["-h"], text: "What it does and what it takes." };
+const helpFlag: Flag = { flag: "--help", aliases: ["-h"], text: "Shows usage." };
 
 function candidatesOf({ name, summary, flags = [], settings, values }: Verb): Candidates {
   const all = [...flags, ...(settings ? settingList : []), helpFlag];
@@ -55,7 +55,7 @@ function candidatesOf({ name, summary, flags = [], settings, values }: Verb): Ca
 }
 
 function choiceOf(flag: Flag): Choice {
-  // Only the flag that disables it is useful for a switch that is on by default.
+  // For a switch that is on by default, only the flag that turns it off is useful.
   const isOn = !flag.metavar && flag.default === "true";
   const [text = ""] = flag.text.split(/[.;:](?: |$)/);
   return {
@@ -153,7 +153,7 @@ type Actions = {
   values: (values: Values, text: string) => string;
 };
 
-/** The case branches that bash and zsh share: after a flag, and within a verb. */
+/** The case branches shared by bash and zsh: after a flag, and within a verb. */
 function caseLines(verbs: readonly Candidates[], { flags, values }: Actions) {
   const after = verbs.flatMap((candidates) =>
     candidates.flags
@@ -206,7 +206,7 @@ function fishValues(values: Values): string {
   return values === "file" ? "-F" : "-F -a '(__mlx_serve_models)'";
 }
 
-/** Quoted for all three shells; a quote inside is written outside of the quotes. */
+/** Single-quotes a text for all three shells; a quote inside is closed, double-quoted, and reopened. */
 function singleQuoted(text: string): string {
   return `'${text.replaceAll("'", `'"'"'`)}'`;
 }

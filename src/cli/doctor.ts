@@ -1,4 +1,4 @@
-// mlx-serve doctor: what this machine has, as the engine sees it, and with --self-test whether it computes what it should.
+// mlx-serve doctor: shows the machine as the engine sees it; with --self-test, verifies its computations.
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";

@@ -1,4 +1,4 @@
-// What a machine has, as the engine sees it, for a terminal.
+// Formats the engine's report on the machine for a terminal.
 import type { EngineReport } from "../engine/protocol.ts";
 
 export function describeEngine(report: EngineReport, library: string): string {

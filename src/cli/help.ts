@@ -45,15 +45,15 @@ const usageOf = ({ name, usage }: Verb) => (usage === undefined ? name : `${name
 
 const exitCodes = {
   0: "done",
-  1: "it failed",
-  2: "wrong usage: a verb, flag, variable or key that is not there, or a wrong value",
+  1: "failure",
+  2: "wrong usage: an unknown verb, flag, variable or key, or an invalid value",
   130: "interrupted",
 };
 
 const variables = {
   MLX_SERVE_BACKEND: "cpu, metal or cuda (Metal on a Mac, else the CPU)",
-  MLX_SERVE_THREADS: "threads of the BLAS (one a core)",
-  MLX_SERVE_LOG: "debug: a line of JSON for each step, with every request in it",
+  MLX_SERVE_THREADS: "BLAS threads (one per core)",
+  MLX_SERVE_LOG: "debug: a JSON line per step, with all its requests",
   ...otherVariables,
 };
 

@@ -1,5 +1,5 @@
-// mlx-serve join: a rank of a model that a server on another host divides. The process that computes is a child, which
-// ends with the group and is started again.
+// mlx-serve join: a rank of a model that is divided among hosts. A child process does the computation; it ends with the
+// group and is then restarted.
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -33,9 +33,9 @@ export async function join(args: string[]): Promise<void> {
   else await keepRank(args);
 }
 
-/** Ends with the connection to the server, at once: its thread may wait for other ranks. */
+/** Kills itself once the connection to the server ends: its thread may be blocked on other ranks. */
 async function beRank(own: RankProcess): Promise<void> {
-  // A terminal and a service manager signal all processes; the server ends this one when it has drained.
+  // Terminals and service managers signal all processes; the server ends this one after draining.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const reason = await runRank(own, engineSetup(), version);
   console.error(`rank ${own.rank}: ${reason}`);
@@ -49,7 +49,7 @@ async function keepRank(args: string[]): Promise<void> {
   else await joinAgain(invitationOf(values), model);
 }
 
-/** Over ssh: the server writes what it is to join, and its end is the end of what it writes. */
+/** Over ssh: the server sends the invitation on stdin; when stdin closes, this process ends. */
 async function joinInvited(): Promise<void> {
   const lines = createInterface({ input: process.stdin });
   const [line] = (await once(lines, "line")) as [string];
@@ -73,7 +73,7 @@ function invitationOf(values: Flags): Invitation {
   return { addresses, rank, port: Number(values["rank-port"]), secret };
 }
 
-/** Until this process is stopped. */
+/** Restarts the rank until this process is stopped. */
 async function joinAgain(
   { addresses, rank, port, secret }: Invitation,
   model: string | undefined,

@@ -55,12 +55,12 @@ function add(args: string[], env: Environment): void {
   const path = pathOf(values, env);
   const key = addKey(path, entry);
   if (key === undefined) {
-    throw new KeyFileError(`a key named ${entry.name} is there: revoke it, or take another name`);
+    throw new KeyFileError(`a key named ${entry.name} exists: revoke it, or choose another name`);
   }
-  // The key alone on stdout, for scripts.
+  // Only the key goes to stdout, for scripts.
   console.log(key);
   console.error(
-    `This is the key of ${entry.name}; it is shown this once, and only its hash is kept in ${path}.\n${afterChange}`,
+    `This is the key of ${entry.name}; it is shown only once; ${path} stores its hash.\n${afterChange}`,
   );
 }
 
@@ -92,7 +92,7 @@ function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options:
   }
 }
 
-/** The keys file that `serve` would use, from any source of settings. */
+/** The keys file that `serve` would use, from all sources of settings. */
 function pathOf(values: { "keys-file"?: string | undefined }, env: Environment): string {
   const flag = values["keys-file"];
   const { settings } = loadSettings(flag === undefined ? [] : [`--keys-file=${flag}`], env);

@@ -1,5 +1,5 @@
-// The licenses of everything inside that is not ours. An executable carries their text: scripts/build.ts puts
-// another module in the place of this one. In a checkout it is collected from what is installed.
+// The licenses of all third-party software inside. In an executable, scripts/build.ts replaces this module by one with
+// the text; in a checkout the text is collected from the installed packages.
 import { existsSync } from "node:fs";
 import { libraryIn, nativeDirectory } from "../../ffi/native.ts";
 

@@ -1,4 +1,4 @@
-// mlx-serve ls: the models on this machine.
+// mlx-serve ls: lists the models on this machine.
 import { type Stats, statSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
@@ -29,7 +29,7 @@ function defaultRow(env: Environment): ModelRow[] {
   return [{ name: "default", bytes: file.size, format: "gguf", modified, revisions: [] }];
 }
 
-/** Undefined where there is none, or where it cannot be seen. */
+/** Undefined if the file does not exist or is inaccessible. */
 function fileAt(path: string): Stats | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });

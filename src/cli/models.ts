@@ -1,4 +1,4 @@
-// mlx-serve models: the short names that a model may be asked for by, and which of them fit this machine's memory.
+// mlx-serve models: the short names of popular models, and which of them fit in this machine's memory.
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";
@@ -15,7 +15,7 @@ import { print } from "./terminal/print.ts";
 import { table } from "./terminal/table.ts";
 
 export type PopularRow = Pick<PopularModel, "name" | "repo" | "bytes" | "context"> & {
-  /** The least that it takes here; undefined where the size is not known, as is `fits`. */
+  /** Minimum memory needed here; this and `fits` are undefined if the size is unknown. */
   readonly memoryBytes: number | undefined;
   readonly fits: boolean | undefined;
   readonly isHere: boolean;
@@ -30,8 +30,8 @@ export async function models(args: string[], env: Environment = process.env): Pr
     const all = { date: popularModelsDate, roomBytes: memory.roomBytes, models: rows };
     return print(JSON.stringify(all, null, 2));
   }
-  const room = `${formatBytes(memory.roomBytes)} are free for models on ${deviceName}`;
-  print(`${tableOf(rows)}\n\n${room}; the list is of ${popularModelsDate}`);
+  const room = `${formatBytes(memory.roomBytes)} free for models on ${deviceName}`;
+  print(`${tableOf(rows)}\n\n${room}; the list dates from ${popularModelsDate}`);
 }
 
 export function popularRows(roomBytes: number, env: Environment): PopularRow[] {

@@ -1,4 +1,4 @@
-// mlx-serve ps: what a server is doing.
+// mlx-serve ps: shows a server's models, memory and requests.
 import { parseArgs } from "node:util";
 import type { PsResponse } from "../api/owner/admin.ts";
 import type { Health } from "../api/owner/health.ts";
@@ -42,7 +42,7 @@ function asText(state: ServerState): string {
       .join(", ")}`,
     models.length > 0 ? modelTable(models) : "no model is loaded",
     ...(ranks ? [rankTable(ranks), ...models.flatMap(collectivesOf)] : []),
-    requests.length > 0 ? requestTable(requests) : "no request is under way",
+    requests.length > 0 ? requestTable(requests) : "no requests",
   ].join("\n\n");
 }
 
@@ -53,7 +53,7 @@ function doingOf({
   total = 0,
   requests,
 }: NonNullable<Health["activity"]>): string {
-  if (kind === "drain") return `${requests} requests are under way`;
+  if (kind === "drain") return `${requests} requests in progress`;
   return activityText(
     kind === "compile" ? { kind, kernel: "", done } : { kind, model, done, total },
   );
@@ -91,7 +91,7 @@ function collectivesOf({ name, collectives, ...model }: PsResponse["models"][num
   if (!collectives) return [];
   const { sent_bytes, ms } = collectives;
   const tokens = model.prompt_tokens - model.cached_tokens + model.generated_tokens;
-  const each = tokens === 0 ? "" : `, ${formatBytes(Math.round(sent_bytes / tokens))} a token`;
+  const each = tokens === 0 ? "" : `, ${formatBytes(Math.round(sent_bytes / tokens))} per token`;
   const seconds = (ms / 1000).toFixed(1);
   return [`${name}: rank 0 sent ${formatBytes(sent_bytes)}${each}; ${seconds} s in collectives`];
 }
@@ -100,7 +100,7 @@ function requestTable(requests: PsResponse["requests"]): string {
   return table(
     ["REQUEST", "MODEL", "TIER", "STATE", "AGE", "STANDING", "PROMPT", "GENERATED", "PREEMPTED"],
     requests.map((request) => [
-      // Of several answers to one request, which one.
+      // Distinguishes several answers to one request.
       request.index === 0 ? request.id : `${request.id}/${request.index}`,
       request.model,
       request.tier,

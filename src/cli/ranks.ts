@@ -1,4 +1,4 @@
-// The ranks of `serve --ranks` and `serve --hosts`.
+// Starts the ranks of `serve --ranks` and `serve --hosts`.
 import { randomBytes } from "node:crypto";
 import { availableParallelism } from "node:os";
 import { backend } from "../../ffi/native.ts";
@@ -11,7 +11,7 @@ import { type GroupStatus, RankGroup } from "../ranks/group.ts";
 import { type Host, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { ownProgram } from "./server/own-program.ts";
 
-/** Undefined where the model is not divided. */
+/** Undefined if the model is not divided. */
 export async function startRanks(
   settings: Settings,
   log: Logger,
@@ -20,11 +20,11 @@ export async function startRanks(
   const { ranks, hosts, rankPort, rankSecret, threads } = settings;
   if (ranks > 1 && hosts !== undefined) {
     throw new UsageError(
-      "--ranks and --hosts exclude each other: the file says how many there are",
+      "--ranks and --hosts exclude each other: the file determines the number of ranks",
     );
   }
   if (ranks === 1 && hosts === undefined) {
-    if (settings.layers) throw new UsageError("--layers is of ranks: set --ranks or --hosts");
+    if (settings.layers) throw new UsageError("--layers needs ranks: set --ranks or --hosts");
     return undefined;
   }
   if (hosts === undefined) {
@@ -56,10 +56,10 @@ export async function startRanks(
 
 function divisionOf({ parallel, layers }: Settings, ranks: number): Division {
   if (layers && parallel === "tensor") {
-    throw new UsageError("--layers is for --parallel pipeline: with tensor each rank has them all");
+    throw new UsageError("--layers is for --parallel pipeline: with tensor each rank has all");
   }
   if (layers && layers.length !== ranks) {
-    throw new UsageError(`--layers has ${layers.length} ranges, and there are ${ranks} ranks`);
+    throw new UsageError(`--layers has ${layers.length} ranges for ${ranks} ranks`);
   }
   return { parallel, layers };
 }
@@ -71,7 +71,7 @@ type LocalRanks = {
   command?: readonly string[];
 };
 
-/** One rank would do what the engine does alone, and send it messages besides. */
+/** A group of one rank would only add messages to a plain engine, so none is started. */
 export async function startLocalRanks(
   count: number,
   options: LocalRanks = {},
@@ -79,7 +79,7 @@ export async function startLocalRanks(
   return count === 1 ? undefined : await startLocalGroup(count, options);
 }
 
-/** They share the cores, and each has a GPU of its own where there are such. */
+/** The ranks share the CPU cores; on CUDA each has a GPU of its own. */
 export async function startLocalGroup(
   count: number,
   { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
@@ -102,12 +102,12 @@ const LOCAL = "127.0.0.1";
 
 const newSecret = () => randomBytes(32).toString("hex");
 
-/** Of those that this process may use. */
+/** The rank's GPU, among those visible to this process. */
 function gpuOf(rank: number): string {
   return process.env.CUDA_VISIBLE_DEVICES?.split(",")[rank] ?? String(rank);
 }
 
-/** A line when the group is whole, and one for each reason why it is not. */
+/** Logs when the group is complete, and each reason why it is not. */
 function reporter(log: Logger): (status: GroupStatus) => void {
   let last: string | undefined;
   return ({ isFormed, loss, ranks, connections }) => {

@@ -1,4 +1,4 @@
-// mlx-serve rm: a model, or one revision of it, out of the cache. Files elsewhere are the user's own.
+// mlx-serve rm: removes a model or one revision from the cache. Files elsewhere are never removed.
 import { existsSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
@@ -33,18 +33,18 @@ export async function rm(args: string[], env: Environment = process.env): Promis
   if (!cached) throw new ModelNotFoundError(`${repo.id} is not in the cache (${cache})`);
   if (!values.yes && !agreed(name, cached.bytes)) return console.log("nothing was removed");
   const { freedBytes } = removeFromCache(cache, repo.id, repo.revision);
-  console.log(`removed ${name}: ${formatBytes(freedBytes)} are free again`);
+  console.log(`removed ${name}: ${formatBytes(freedBytes)} freed`);
 }
 
 function aboutDefault(env: Environment): string {
   const path = defaultModelPath(env);
-  const what = existsSync(path) ? path : `${path}, which is not there`;
-  return `default is the model that is served where none is named (${what}), and no repo of the cache`;
+  const what = existsSync(path) ? path : `${path}, which does not exist`;
+  return `default is the model served if none is named (${what}), not a repo of the cache`;
 }
 
 function agreed(name: string, bytes: number): boolean {
   if (!process.stdin.isTTY) {
-    throw new UsageError(`rm asks on a terminal only: add --yes for ${name}`);
+    throw new UsageError(`rm asks on a terminal only: add --yes to remove ${name}`);
   }
   return confirm(`remove ${name} (of ${formatBytes(bytes)} in the cache)?`);
 }

@@ -1,6 +1,5 @@
-// mlx-serve run [model] [prompt]: an answer in the terminal, or a chat where no prompt is given. It comes
-// from the local or named server, and otherwise from an engine in this process. What is piped in is the prompt, or
-// follows the one that is given.
+// mlx-serve run [model] [prompt]: an answer in the terminal, or a chat without a prompt. Answers come from the local or
+// named server, or else from an engine in this process. Piped input is the prompt, or is appended to the given one.
 import { fstatSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { takeSettings } from "../config/load.ts";
@@ -28,7 +27,7 @@ const options = {
   "api-key": { type: "string" },
 } as const;
 
-/** Settings of `serve` that it takes too, by all of their names. */
+/** Settings of `serve` that `run` accepts too, with all their spellings. */
 export const settingKeys = ["temperature", "topP", "topK", "minP", "maxTokens", "dtype"] as const;
 
 export async function run(args: string[], env: Environment = process.env): Promise<void> {
@@ -43,10 +42,10 @@ export async function run(args: string[], env: Environment = process.env): Promi
     sampling: { temperature, topP, topK, minP, seed: seedOf(values.seed) },
     dtype: dtype === "auto" ? undefined : dtype,
   };
-  // A server's weights are loaded already.
+  // A server has already loaded the weights in its dtype.
   const isLocal = values.local || settings.dtype !== undefined;
   if (isLocal && values.url !== undefined) {
-    throw new UsageError("--url asks a server, and --local and --dtype do without");
+    throw new UsageError("--url excludes --local and --dtype, which run the model in this process");
   }
   const piped = await pipedInput();
   const server = isLocal ? undefined : await findServer(values, env);
@@ -56,7 +55,7 @@ export async function run(args: string[], env: Environment = process.env): Promi
   const { model = "default", ...chosen } = choose(positionals, answerers, env);
   const prompt = [chosen.prompt, piped].filter((part) => part !== undefined).join("\n\n");
   try {
-    // A model that is not there is told first.
+    // A missing model is reported before a missing prompt.
     if (prompt === "" && !process.stdin.isTTY && answerers.has(model)) {
       throw new UsageError("there is no prompt: give one, or pipe one in; a chat needs a terminal");
     }
@@ -73,14 +72,14 @@ function messagesOf(system: string | undefined): Message[] {
   return system === undefined ? [] : [{ role: "system", content: system }];
 }
 
-/** Undefined at a terminal, where nothing is piped in, and where that is blank. */
+/** Undefined on a terminal, without a pipe, or if the input is blank. */
 async function pipedInput(): Promise<string | undefined> {
   if (process.stdin.isTTY || !isPiped()) return undefined;
   const text = (await Bun.stdin.text()).trimEnd();
   return text === "" ? undefined : text;
 }
 
-/** Not so if it is closed, or a device such as /dev/null. */
+/** False if stdin is closed, or a device such as /dev/null. */
 function isPiped(): boolean {
   try {
     const input = fstatSync(0);
@@ -90,7 +89,7 @@ function isPiped(): boolean {
   }
 }
 
-/** Undefined if the server is shutting down and the user named neither it nor one of its models. */
+/** Undefined if the server is shutting down and the user named neither the server nor one of its models. */
 async function usableServer(
   server: Server,
   positionals: readonly string[],
@@ -102,11 +101,11 @@ async function usableServer(
   if (model !== "default" || server.isNamed || (await health(server)).status !== "draining") {
     return answerers;
   }
-  tell(`the server at ${server.url} is stopping: this is answered without it`);
+  tell(`the server at ${server.url} is stopping: answering without it`);
   return undefined;
 }
 
-/** A single argument is a model if there is one or it looks like one, and otherwise a prompt for the default model. */
+/** A single argument is a model if one exists or it looks like one; otherwise it is a prompt. */
 function choose(
   [first, second]: readonly string[],
   { has }: Answerers,
@@ -116,7 +115,7 @@ function choose(
   return has(first) || isLikeModel(first, env) ? { model: first } : { prompt: first };
 }
 
-/** A path, a repo, a short name, or nearly the name of a model. */
+/** Whether a word looks like a path, a repo, a short name, or a misspelled model name. */
 function isLikeModel(word: string, env: Environment): boolean {
   if (/\s/.test(word)) return false;
   return (
@@ -136,7 +135,7 @@ async function say(
     if (tokens === 0 && piece.tokens > 0) firstMs = performance.now() - start;
     tokens += piece.tokens;
     answer += piece.text;
-    // A program that reads the answer gets it as it is.
+    // Programs that read the output get the text unescaped.
     process.stdout.write(process.stdout.isTTY ? printableLines(piece.text) : piece.text);
   }
   process.stdout.write("\n");

@@ -1,5 +1,5 @@
-// mlx-serve doctor --self-test: shows how far it is, then what passed, what failed and what is slow. The report has all of
-// it, and nothing of who ran it.
+// mlx-serve doctor --self-test: shows progress, then passed, failed and slow checks. The report contains all results,
+// and no personal data.
 import { writeFileSync } from "node:fs";
 import {
   arch,
@@ -31,7 +31,7 @@ export async function runSelfTest({
   report: string | undefined;
   json: boolean | undefined;
 }): Promise<void> {
-  // A file that cannot be written is known before the checks have run.
+  // Fails before the checks run if the file cannot be written.
   if (report !== undefined) writeFileSync(report, "");
   const startMs = performance.now();
   const library = findLibrary();
@@ -67,7 +67,7 @@ export async function runSelfTest({
   if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
 }
 
-/** On CUDA most of a check's time is the compiler's, which uses one core. */
+/** On CUDA most of the time goes to kernel compilation, which uses one core. */
 function processCount(): number {
   return backend() === "cuda" ? Math.min(8, Math.ceil(availableParallelism() / 2)) : 1;
 }
@@ -94,12 +94,12 @@ function summary(results: readonly Result[], seconds: number): string {
   ];
   return [
     table(["what", "checks", "", "took"], groups),
-    ...(figures.length > 0 ? [table(["how fast", "", ""], figures.map(figureRow))] : []),
-    results.length > 0 ? verdicts.join("\n") : "there is no such check",
+    ...(figures.length > 0 ? [table(["throughput", "", ""], figures.map(figureRow))] : []),
+    results.length > 0 ? verdicts.join("\n") : "no check has this name",
   ].join("\n\n");
 }
 
-/** Less of what the machine allows than such a thing should come to. */
+/** Whether it reaches less than the expected fraction of the machine's limit. */
 function isSlow({ part }: Figure): boolean {
   return part !== undefined && part.value < part.least;
 }
@@ -111,7 +111,7 @@ function figureRow(figure: Figure): string[] {
   return [name, `${shown} ${unit}`, isSlow(figure) ? `${told}, slow` : told];
 }
 
-/** A report says nothing of who ran it. */
+/** Removes paths that identify the user. */
 function withoutFolders(text: string): string {
   return text.replaceAll(tmpdir(), "<tmp>").replaceAll(homedir(), "~");
 }

@@ -33,9 +33,11 @@ export async function serve(args: string[]): Promise<void> {
   const { keysPath, keys } = readKeys(settings);
   const warning = keys && keyFileWarning(keysPath);
   if (warning) log.warn(warning);
-  // Bun reports a host name that does not resolve as a port in use.
+  // Bun reports an unresolvable host name as a port in use.
   await lookup(settings.host).catch(() => {
-    throw new Error(`${settings.host} is no address of this machine: choose another by --host`);
+    throw new Error(
+      `${settings.host} is not an address of this machine: choose another with --host`,
+    );
   });
   const env = environmentOf(settings);
   const model = sources.model === "default" ? await firstModel(env) : settings.model;
@@ -65,36 +67,36 @@ export async function serve(args: string[]): Promise<void> {
     announce(server, url, await server.ready, await server.serving.engine.inspect());
   } catch (error) {
     forgetServer(process.pid);
-    // Stopped while loading, which is not a failure.
+    // Stopped while loading: not a failure.
     if (server.serving.admission.phase === "draining") return;
     await server.drain();
     throw error;
   }
 }
 
-/** An address that local clients can use: 0.0.0.0 and :: mean all interfaces. */
+/** An address for local clients: 0.0.0.0 and :: mean all interfaces. */
 function ownUrl(url: string): string {
   return url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
 }
 
-/** The server still works if the command line cannot find it. */
+/** Records the server for the command line. A failure is only logged: the server works without it. */
 function remember(entry: ServerEntry, log: Logger): void {
   try {
     rememberServer(entry);
   } catch (error) {
     const told = { error: (error as Error).message };
-    log.warn(told, "ps, stop and run will not find this server by themselves");
+    log.warn(told, "ps, stop and run will not discover this server");
   }
 }
 
-/** Passes settings of the machine to the engine, which reads the environment. */
+/** Passes settings of the machine to the engine, in environment variables. */
 export function environmentOf({ backend: wanted, threads }: Settings): NodeJS.ProcessEnv {
   if (wanted !== undefined) process.env.MLX_SERVE_BACKEND = wanted;
   if (threads !== undefined) process.env.MLX_SERVE_THREADS = String(threads);
   return process.env;
 }
 
-/** Errors that no request has heard of: requests are still answered, so the process goes on. */
+/** Logs errors outside of any request. Requests are still answered, so the process continues. */
 function catchErrors({ serving }: RunningServer, log: Logger): void {
   const onError = (error: unknown) => {
     serving.uncaughtErrors += 1;
@@ -104,19 +106,19 @@ function catchErrors({ serving }: RunningServer, log: Logger): void {
   process.on("unhandledRejection", onError);
 }
 
-/** The first signal drains running requests, the second aborts them. */
+/** The first signal drains running requests; the second aborts them. */
 function stopOnSignals(server: RunningServer, log: Logger): void {
   let stopping = false;
   const stop = async (signal: "SIGTERM" | "SIGINT", code: number) => {
     if (stopping) process.exit(code);
     stopping = true;
     const { admission } = server.serving;
-    log.info({ signal, requests: admission.count }, "draining; a second signal ends at once");
+    log.info({ signal, requests: admission.count }, "draining; a second signal ends immediately");
     try {
       await server.drain();
       log.info("stopped");
     } catch (error) {
-      log.error({ err: error }, "the shutdown failed");
+      log.error({ err: error }, "shutdown failed");
       process.exitCode = 1;
     }
     forgetServer(process.pid);
@@ -132,9 +134,9 @@ function reloadKeys({ serving }: RunningServer, path: string, log: Logger): void
     const warning = keys && keyFileWarning(path);
     if (warning) log.warn(warning);
     applyKeys(serving, keys);
-    log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "there is no keys file");
+    log.info({ keys: keys?.keys.length ?? 0 }, keys ? "keys reloaded" : "no keys file");
   } catch (error) {
-    log.error({ error: (error as Error).message }, "the keys stay as they were");
+    log.error({ error: (error as Error).message }, "the keys are unchanged");
   }
 }
 
@@ -144,33 +146,31 @@ function bindError(error: unknown, { host, port: main }: Settings): unknown {
   switch (codeOf(error)) {
     case "EADDRINUSE":
       return new Error(
-        `port ${port} on ${host} is taken${takenBy(port)}, or choose one by ${flag}`,
+        `port ${port} on ${host} is taken${takenBy(port)}, or choose another with ${flag}`,
       );
     case "EACCES":
-      return new Error(
-        `port ${port} may not be used by this user: choose one above 1023 by ${flag}`,
-      );
+      return new Error(`this user may not bind port ${port}: choose one above 1023 with ${flag}`);
     case "EADDRNOTAVAIL":
     case "ENOTFOUND":
-      return new Error(`${host} is no address of this machine: choose another by --host`);
+      return new Error(`${host} is not an address of this machine: choose another with --host`);
     default:
       return error;
   }
 }
 
-/** Which process uses the port, and how to free it. */
+/** Names the process that uses the port, and how to free it. */
 function takenBy(port: number): string {
   const other = knownServers().find(({ url }) => Number(new URL(url).port) === port);
   if (!other) return ": stop the process that uses it";
-  return ` by mlx-serve (process ${other.pid}): end it by \`mlx-serve stop --url ${other.url}\``;
+  return ` by mlx-serve (process ${other.pid}): stop it with \`mlx-serve stop --url ${other.url}\``;
 }
 
 const divisions: Record<Parallel, string> = {
-  tensor: "each with a part of every layer (tensor)",
+  tensor: "each with a slice of every layer (tensor)",
   pipeline: "each with some of the layers (pipeline)",
 };
 
-/** A summary for people; with JSON logs, one line of the log. */
+/** Prints a summary, or one log line if logs are JSON. */
 function announce(
   { url: bound, ollamaUrl, serving: { settings, ring, ranks, log } }: RunningServer,
   url: string,
@@ -196,14 +196,14 @@ function announce(
     batching: settings.batching ? `up to ${settings.maxBatchSize} at once` : "off",
     keys: ring.open ? "none needed" : "needed",
     ...(ollamaUrl !== undefined && { ollama: ownUrl(ollamaUrl) }),
-    address: url === bound ? `${url}/v1` : `${url}/v1, and all others of this machine`,
+    address: url === bound ? `${url}/v1` : `${url}/v1, on all addresses of this machine`,
     docs: `${url}/docs`,
   };
   const lines = Object.entries(rows).map(
     ([key, value]) => `  ${key.padEnd(10)}${printable(value)}`,
   );
   const key = ring.open ? "" : ' -H "Authorization: Bearer $KEY"';
-  // console.error prints red on a terminal.
+  // Not console.error, which prints red on a terminal.
   process.stderr.write(`
 mlx-serve ${packageJson.version}
 ${lines.join("\n")}

@@ -1,5 +1,5 @@
-// mlx-serve service: the server as a service of this user, which starts at login: by launchd on macOS, by systemd
-// on Linux. Its settings are those that `install` is given.
+// mlx-serve service: runs the server as a user service that starts at login, under launchd on macOS and systemd on
+// Linux, with the settings given to `install`.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, resolve, sep } from "node:path";
 import { parseArgs } from "node:util";
@@ -48,19 +48,19 @@ export async function service(
   if (rest.length > 0 && action !== install && action !== logs) {
     throw new UsageError(`service ${name} takes no arguments`);
   }
-  // It would be root's service, with files that the user cannot change.
+  // Under sudo it would be root's service, with files that the user cannot change.
   if (process.getuid?.() === 0 && env.SUDO_USER) {
-    throw new UsageError(`a service is of one user: run it as ${env.SUDO_USER}, without sudo`);
+    throw new UsageError(`services are per user: run it as ${env.SUDO_USER}, without sudo`);
   }
   const open = managers[platform];
-  if (!open) throw new Error(`there are no services on ${platform}`);
+  if (!open) throw new Error(`services are not supported on ${platform}`);
   await action(rest, { manager: open(env), env });
 }
 
 async function install(args: string[], { manager, env }: Context): Promise<void> {
   const command = commandOf(loadSettings(args, env), env);
   const text = manager.describe(command);
-  // Asked first: where the manager does not answer, nothing is written.
+  // Queried first, so that nothing is written if the service manager does not respond.
   const { pid } = await manager.state();
   const isNew = !isInstalled(manager) || readFileSync(manager.file, "utf8") !== text;
   if (isNew) write(manager.file, text);
@@ -68,23 +68,23 @@ async function install(args: string[], { manager, env }: Context): Promise<void>
   const next =
     pid === undefined
       ? "next: `mlx-serve service start`"
-      : "it runs; `mlx-serve service stop` and `mlx-serve service start` let it run with these settings";
+      : "it is running; `mlx-serve service stop` and `mlx-serve service start` apply these settings";
   const lines = [
-    `${manager.file} ${isNew ? "is written" : "is as it was"}`,
+    `${manager.file} ${isNew ? "written" : "unchanged"}`,
     `${manager.name} will start at login: ${command.words.map(quotedWord).join(" ")}`,
     ...hints,
-    pid !== undefined && !isNew ? "it runs" : next,
+    pid !== undefined && !isNew ? "it is running" : next,
   ];
   print(lines.map(printable).join("\n"));
 }
 
-/** The server with these settings, as it would start here; throws where it would not. */
+/** The command of a server with these settings; throws if it could not start. */
 function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
   const { settings } = loaded;
   readKeys(settings, env);
   const { path } = resolveModel(settings.model, { env });
   const { flags, variables } = commandSettings(loaded);
-  // A folder that is named without a dot would be looked for where the service starts.
+  // A relative folder would be resolved from the service's working directory.
   const here = resolve(expandHome(settings.model, env));
   const isPath = path === here || path.startsWith(`${here}${sep}`);
   return {
@@ -98,7 +98,7 @@ function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
   };
 }
 
-/** A service does not get the shell's variables: it keeps those that say where things are. */
+/** Environment variables of paths, which a service does not inherit from the shell. */
 function foldersOf(env: Environment): Record<string, string> {
   const names = [
     ...["MLX_SERVE_CACHE", "MLX_SERVE_MLXC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"],
@@ -110,13 +110,13 @@ function foldersOf(env: Environment): Record<string, string> {
 
 function write(path: string, text: string): void {
   mkdirSync(dirname(path), { recursive: true });
-  // It may have keys in it.
+  // The file may contain API keys.
   writeFileSync(`${path}.new`, text, { mode: 0o600 });
   renameSync(`${path}.new`, path);
 }
 
 async function uninstall(_: string[], { manager }: Context): Promise<void> {
-  if (!isInstalled(manager)) return print(`there is no service: no ${printable(manager.file)}`);
+  if (!isInstalled(manager)) return print("the service is not installed");
   await manager.disable();
   rmSync(manager.file);
   await manager.forget();
@@ -127,19 +127,19 @@ async function start(_: string[], { manager, env }: Context): Promise<void> {
   needInstalled(manager);
   await manager.start();
   const said = await firstWord(manager, env);
-  print(`${said}; \`mlx-serve service status\` and \`mlx-serve service logs\` say more`);
+  print(`${said}; \`mlx-serve service status\` and \`mlx-serve service logs\` show more`);
 }
 
 const START_MS = 10_000;
 const POLL_MS = 100;
 
-/** Waits until it listens, for as long as that should take; throws if it ends instead. */
+/** Waits until the server listens, up to a timeout; throws if it exits instead. */
 async function firstWord(manager: ServiceManager, env: Environment): Promise<string> {
   const deadlineMs = performance.now() + START_MS;
   for (;;) {
     const { pid, words, hasFailed } = await manager.state();
     if (pid === undefined && hasFailed) {
-      throw new Error(`the service has not started: ${words}; \`mlx-serve service logs\` says why`);
+      throw new Error(`the service failed to start: ${words}; \`mlx-serve service logs\` says why`);
     }
     const server = knownServers(env).find((each) => each.pid === pid);
     if (server) return `the service listens at ${server.url}`;
@@ -154,7 +154,7 @@ async function stop(_: string[], { manager }: Context): Promise<void> {
   print("the service is stopped, until the next login or `mlx-serve service start`");
 }
 
-/** Exits with 1 where it does not run. */
+/** Sets exit code 1 if the service does not run. */
 async function status(_: string[], { manager, env }: Context): Promise<void> {
   needInstalled(manager);
   const { pid, words } = await manager.state();
@@ -190,7 +190,7 @@ async function logs(args: string[], { manager, env }: Context): Promise<void> {
   needInstalled(manager);
   const command = manager.logCommand({ lines: Number(values.lines), follow: values.follow });
   const child = Bun.spawn(command, { env, stdio: ["ignore", "inherit", "inherit"] });
-  // Ctrl-C reaches both; the child's end is the end.
+  // Ctrl-C reaches both processes; the child exits first.
   process.on("SIGINT", () => {});
   process.exitCode = await child.exited;
 }

@@ -1,5 +1,5 @@
-// mlx-serve show: what a model is and whether it will load here, as text or as JSON. Of a repo that is not in the
-// cache it reads the config and the headers of the weights from the hub.
+// mlx-serve show: describes a model and checks whether it will load here. For a repo that is not in the cache, it
+// fetches the config and the headers of the weights from the hub.
 import { parseArgs } from "node:util";
 import { engineSetup } from "../../ffi/native.ts";
 import { UsageError } from "../config/usage-error.ts";
@@ -41,7 +41,7 @@ export async function show(args: string[], env: Environment = process.env): Prom
   }
 }
 
-/** A model that cannot even be described fails with what a load would fail with. */
+/** If a model cannot be described, throws the error of loading it. */
 function described({ source }: OpenedModel, { reasons: [reason] }: LoadCheck): ModelDescription {
   try {
     return describeModel(source);
@@ -82,19 +82,19 @@ function asText(model: ModelDescription, load: LoadCheck): string {
   return [...rows, "files", ...list].join("\n");
 }
 
-/** On this device. */
+/** Memory use on this device. */
 function memoryRows(plan: ModelPlan): Record<string, string> {
   const kv = plan.kv.map(({ bytesPerToken, window }) => {
-    const each = `${formatBytes(bytesPerToken)} a token`;
-    return window === undefined ? each : `${each} of the last ${window}`;
+    const each = `${formatBytes(bytesPerToken)} per token`;
+    return window === undefined ? each : `${each}, last ${window} tokens`;
   });
   const { stateBytes, weightBytes, kvBytes, stepBytes, memoryLimitBytes } = plan;
   const { maxLength, maxPositions } = plan;
-  const most = maxLength < maxPositions ? `, of ${maxPositions} if there were memory` : "";
+  const most = maxLength < maxPositions ? `, of ${maxPositions} (limited by memory)` : "";
   return {
     weights: `${formatBytes(weightBytes)} in memory, ${plan.dtype} on ${plan.backend}`,
     ...(kv.length > 0 && { "KV cache": kv.join(", ") }),
-    ...(stateBytes > 0 && { states: `${formatBytes(stateBytes)} a sequence` }),
+    ...(stateBytes > 0 && { states: `${formatBytes(stateBytes)} per sequence` }),
     memory:
       `${formatBytes(weightBytes + kvBytes + stepBytes)} of ${formatBytes(memoryLimitBytes)}, ` +
       `with a KV pool of ${formatBytes(kvBytes)} and steps of ${formatBytes(stepBytes)}`,

@@ -1,4 +1,4 @@
-// mlx-serve stop: a server, once it has finished what is under way, or one model of it.
+// mlx-serve stop: stops a server after it has drained, or unloads one of its models.
 import { parseArgs } from "node:util";
 import { UsageError } from "../config/usage-error.ts";
 import { codeOf } from "../hub/hub-error.ts";
@@ -14,7 +14,7 @@ import {
 import { choose } from "./terminal/choice.ts";
 import { tell } from "./terminal/tell.ts";
 
-/** For closing the engine, after all requests have ended. */
+/** Time for closing the engine after all requests have ended. */
 const CLOSING_MS = 10_000;
 
 const options = { url: { type: "string" }, "api-key": { type: "string" } } as const;
@@ -30,11 +30,11 @@ export async function stop(args: string[], env: Environment = process.env): Prom
   console.log(`${model} is unloaded from ${server.url}`);
 }
 
-/** Of several, the one that the user chooses; undefined if none. */
+/** Lets the user choose among several servers; undefined if cancelled. */
 async function oneOf(servers: readonly Server[]): Promise<Server | undefined> {
   if (servers.length < 2) return servers[0];
   if (!process.stdin.isTTY || !process.stderr.isTTY) throw severalServers(servers);
-  tell(`${servers.length} servers are running. Which one? (arrow keys or a number; Esc leaves)`);
+  tell(`${servers.length} servers are running. Which one? (arrow keys or a number; Esc cancels)`);
   const lines = servers.map(({ url, entry }) => `${url} (process ${entry!.pid})`);
   const index = await choose(lines, 0);
   return index === undefined ? undefined : servers[index];
@@ -44,18 +44,18 @@ async function stopServer(server: Server): Promise<void> {
   const { url, entry } = server;
   if (!entry) throw new Error(`${url} was not started here by this user: stop it where it runs`);
   const { pid, drainMs } = entry;
-  // The PID may belong to another process by now, so only a server that answers is signalled.
+  // The PID may have been reused, so only a server that responds is signalled.
   const { status } = await health(server);
   signal(pid);
   console.log(
     status === "draining"
-      ? `${url} (process ${pid}) was stopping already: it ends at once`
-      : `stopping ${url} (process ${pid}): what is under way may take ${drainMs / 1000} s`,
+      ? `${url} (process ${pid}) was already stopping: ends immediately`
+      : `stopping ${url} (process ${pid}): running requests may take ${drainMs / 1000} s`,
   );
   const deadline = performance.now() + drainMs + CLOSING_MS;
   while (isRunning(pid)) {
     if (performance.now() > deadline) {
-      throw new Error(`process ${pid} has not ended in time; stop once more ends it at once`);
+      throw new Error(`process ${pid} has not exited in time; another stop ends it immediately`);
     }
     await Bun.sleep(20);
   }

@@ -1,5 +1,5 @@
-// The verbs of the command line in one table, with what the help and the shell completions show for them.
-// Each is imported on demand, to keep start-up fast.
+// The table of the command line's verbs, with their texts for help and shell completion. Each verb is imported on
+// demand for fast start-up.
 import type { Setting } from "../config/settings.ts";
 
 /** A verb's flag, described like a setting of `serve`. */
@@ -7,22 +7,22 @@ export type Flag = Pick<Setting, "flag" | "aliases" | "metavar" | "text" | "valu
 
 export type Verb = {
   name: string;
-  /** Its arguments. */
+  /** Synopsis of its arguments. */
   usage?: string;
   summary: string;
   flags?: readonly Flag[];
-  /** It takes those of src/config too. */
+  /** Whether it accepts the settings of src/config too. */
   settings?: true;
   /** Values of its arguments, for shell completion. */
   values?: Setting["values"];
   run: (args: string[]) => void | Promise<void>;
 };
 
-/** The verb of a command line that names none. */
+/** The verb if none is given. */
 export const defaultVerb = "serve";
 
-const json: Flag = { flag: "--json", text: "for programs" };
-const jsonProgress: Flag = { flag: "--json", text: "how far it is, for programs" };
+const json: Flag = { flag: "--json", text: "JSON output" };
+const jsonProgress: Flag = { flag: "--json", text: "progress as JSON" };
 const serverFlags: readonly Flag[] = [
   { flag: "--url", metavar: "<url>", text: "a server other than the local one" },
   { flag: "--api-key", metavar: "<key>", text: "for a server that requires one" },
@@ -36,7 +36,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "serve",
     usage: "[model]",
-    summary: "a model over the OpenAI HTTP API",
+    summary: "serves a model over the OpenAI, Anthropic and Ollama APIs",
     settings: true,
     values: "model",
     run: async (args) => (await import("./serve.ts")).serve(args),
@@ -44,27 +44,27 @@ export const verbs: readonly Verb[] = [
   {
     name: "run",
     usage: "[model] [prompt]",
-    summary: "an answer in the terminal; a chat where no prompt is given",
+    summary: "answers in the terminal; starts a chat if no prompt is given",
     flags: [
       {
         flag: "--max-tokens",
         aliases: ["--predict", "--n-predict", "-n"],
         metavar: "<n>",
-        text: "the longest answer (1024)",
+        text: "maximum tokens of an answer (1024)",
       },
       { flag: "--temperature", aliases: ["--temp"], metavar: "<x>", text: "0 is greedy (0)" },
       { flag: "--top-p", metavar: "<x>", text: "nucleus sampling (1)" },
-      { flag: "--top-k", metavar: "<n>", text: "of the likeliest tokens; 0 is off (0)" },
-      { flag: "--min-p", metavar: "<x>", text: "of the likeliest token's share (0)" },
+      { flag: "--top-k", metavar: "<n>", text: "number of likeliest tokens; 0 is off (0)" },
+      { flag: "--min-p", metavar: "<x>", text: "minimum relative probability (0)" },
       { flag: "--seed", metavar: "<n>", text: "for reproducible sampling" },
       { flag: "--system", metavar: "<text>", text: "the system prompt" },
       {
         flag: "--dtype",
         metavar: "<type>",
-        text: "of the weights that are not quantized",
+        text: "dtype of unquantized weights",
         values: ["auto", "float32", "float16", "bfloat16"],
       },
-      { flag: "--local", text: "without the local server" },
+      { flag: "--local", text: "runs in this process, without a server" },
       ...serverFlags,
     ],
     values: "model",
@@ -73,14 +73,14 @@ export const verbs: readonly Verb[] = [
   {
     name: "launch",
     usage: `${agentNames.join("|")} [-- args]`,
-    summary: "a coding agent on the local server, which is started if there is none",
+    summary: "runs a coding agent on the local server, which is started if none runs",
     flags: [
-      { flag: "--print", text: "what to set in a shell instead" },
+      { flag: "--print", text: "prints shell commands instead" },
       {
         flag: "--model",
         aliases: ["-m"],
         metavar: "<model>",
-        text: "what it uses, in place of the server's first; or what is served, if there is none",
+        text: "the agent's model (the server's first); also the model of a server that is started",
         values: "model",
       },
       ...serverFlags,
@@ -91,21 +91,20 @@ export const verbs: readonly Verb[] = [
   {
     name: "batch",
     usage: "run <file>",
-    summary:
-      "the answers to a file of requests (JSONL), without a server; takes up again what was ended",
+    summary: "answers a file of requests (JSONL) without a server; resumes an interrupted run",
     flags: [
       {
         flag: "--output",
         aliases: ["-o"],
         metavar: "<file>",
-        text: "where the answers go; failed requests are in <file>.errors beside it",
+        text: "destination of the answers; failed requests go to <file>.errors",
         values: "file",
       },
       {
         flag: "--model",
         aliases: ["-m"],
         metavar: "<model>",
-        text: "what answers, as for serve; other settings are taken from variables and the file",
+        text: "the model, as for serve; other settings come from variables and the file",
         values: "model",
       },
       jsonProgress,
@@ -115,14 +114,14 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "ps",
-    summary: "what a server is doing: its models, their memory, every request",
+    summary: "shows a server's models, their memory and all requests",
     flags: [json, ...serverFlags],
     run: async (args) => (await import("./ps.ts")).ps(args),
   },
   {
     name: "stop",
     usage: "[model]",
-    summary: "a server, once it has finished what is under way, or one model of it",
+    summary: "stops a server after its running requests, or unloads one of its models",
     flags: serverFlags,
     values: "model",
     run: async (args) => (await import("./stop.ts")).stop(args),
@@ -131,23 +130,23 @@ export const verbs: readonly Verb[] = [
     name: "join",
     usage: "[model]",
     values: "model",
-    summary: "a server on another host, as one of the ranks that it divides its models among",
+    summary: "joins a server on another host, as one of the ranks of its models",
     flags: [
-      { flag: "--hosts", metavar: "<file>", text: "of all ranks, as the server's", values: "file" },
-      { flag: "--rank", metavar: "<n>", text: "which of them this is, from 1" },
-      { flag: "--rank-port", metavar: "<port>", text: "where the server listens (32322)" },
-      { flag: "--rank-secret", metavar: "<secret>", text: "the server's" },
-      { flag: "--stdin", text: "all of this as the server writes it, over ssh" },
+      { flag: "--hosts", metavar: "<file>", text: "hosts of all ranks", values: "file" },
+      { flag: "--rank", metavar: "<n>", text: "this host's rank, from 1" },
+      { flag: "--rank-port", metavar: "<port>", text: "the server's port (32322)" },
+      { flag: "--rank-secret", metavar: "<secret>", text: "the server's secret" },
+      { flag: "--stdin", text: "reads all of this from the server, over ssh" },
     ],
     run: async (args) => (await import("./join.ts")).join(args),
   },
   {
     name: "service",
     usage: serviceActions.join("|"),
-    summary: "a server that starts at login; install takes a model and settings as serve does",
+    summary: "a server that starts at login; install takes a model and the settings of serve",
     flags: [
-      { flag: "--follow", aliases: ["-f"], text: "logs: go on with what is written" },
-      { flag: "--lines", metavar: "<n>", text: "logs: how many of the last (100)" },
+      { flag: "--follow", aliases: ["-f"], text: "logs: follow new lines" },
+      { flag: "--lines", metavar: "<n>", text: "logs: number of latest lines (100)" },
     ],
     settings: true,
     values: serviceActions,
@@ -155,30 +154,30 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "models",
-    summary: "short names of popular models, and which of them fit this machine",
+    summary: "lists popular models, their short names, and which of them fit this machine",
     flags: [json],
     run: async (args) => (await import("./models.ts")).models(args),
   },
   {
     name: "pull",
     usage: "<model>",
-    summary: "a model from the Hugging Face hub into its cache",
+    summary: "downloads a model from the Hugging Face hub into its cache",
     flags: [
-      { flag: "--include", metavar: "<glob>", text: "these files only; may be repeated" },
+      { flag: "--include", metavar: "<glob>", text: "only matching files; may be repeated" },
       json,
     ],
     run: async (args) => (await import("./models/pull.ts")).pull(args),
   },
   {
     name: "ls",
-    summary: "the models on this machine",
+    summary: "lists the models on this machine",
     flags: [json],
     run: async (args) => (await import("./ls.ts")).ls(args),
   },
   {
     name: "show",
     usage: "[model]",
-    summary: "what a model is, and whether it will load here, in what memory, at what length",
+    summary: "describes a model; checks if it loads here, with how much memory and context",
     flags: [json],
     values: "model",
     run: async (args) => (await import("./show.ts")).show(args),
@@ -186,43 +185,39 @@ export const verbs: readonly Verb[] = [
   {
     name: "rm",
     usage: "<model>",
-    summary: "a model, or one revision of it, out of the cache",
-    flags: [{ flag: "--yes", aliases: ["-y"], text: "without asking" }],
+    summary: "removes a model, or one of its revisions, from the cache",
+    flags: [{ flag: "--yes", aliases: ["-y"], text: "removes without confirmation" }],
     values: "model",
     run: async (args) => (await import("./rm.ts")).rm(args),
   },
   {
     name: "keys",
     usage: "add|ls|revoke [name]",
-    summary: "API keys for the server",
+    summary: "manages the server's API keys",
     flags: [
-      { flag: "--tier", metavar: "<tier>", text: "of a new key (NORMAL)", values: tiers },
-      { flag: "--requests-per-minute", metavar: "<n>", text: "that a new key may send" },
-      { flag: "--tokens-per-minute", metavar: "<n>", text: "that a new key may use" },
-      { flag: "--concurrent", metavar: "<n>", text: "requests of a new key at once" },
+      { flag: "--tier", metavar: "<tier>", text: "tier of a new key (NORMAL)", values: tiers },
+      { flag: "--requests-per-minute", metavar: "<n>", text: "rate limit of a new key" },
+      { flag: "--tokens-per-minute", metavar: "<n>", text: "token limit of a new key" },
+      { flag: "--concurrent", metavar: "<n>", text: "concurrent requests of a new key" },
       json,
-      { flag: "--keys-file", metavar: "<file>", text: "another file of keys", values: "file" },
+      { flag: "--keys-file", metavar: "<file>", text: "another keys file", values: "file" },
     ],
     values: ["add", "ls", "revoke"],
     run: async (args) => (await import("./keys.ts")).keys(args),
   },
   {
     name: "doctor",
-    summary: "what this machine has: device, memory, MLX, BLAS, how fast it multiplies",
+    summary: "describes this machine: device, memory, MLX, BLAS, matmul throughput",
     flags: [
       {
         flag: "--self-test",
-        text: "whether it computes what it should: kernels, models, sampling, grammars; about a minute",
+        text: "verifies kernels, models, sampling and grammars; about a minute",
       },
-      {
-        flag: "--only",
-        metavar: "<text>",
-        text: "checks of the self-test with this in their names",
-      },
+      { flag: "--only", metavar: "<text>", text: "only checks whose names contain this text" },
       {
         flag: "--report",
         metavar: "<file>",
-        text: "what the self-test found (JSON), to attach to an issue",
+        text: "writes the self-test's results (JSON), to attach to an issue",
         values: "file",
       },
       json,
@@ -232,7 +227,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "bench",
     usage: "[mode]",
-    summary: "how fast the engine is, or any server of the OpenAI HTTP API",
+    summary: "measures the engine, or any server with the OpenAI HTTP API",
     flags: [
       {
         flag: "--model",
@@ -244,33 +239,33 @@ export const verbs: readonly Verb[] = [
       { flag: "--url", metavar: "<url>", text: "a server, instead of an engine in this process" },
       { flag: "--api-key", metavar: "<key>", text: "for that server" },
       { flag: "--chat", text: "prompts are chats, not plain text" },
-      { flag: "--requests", metavar: "<n>", text: "of a pass (8)" },
-      { flag: "--max-tokens", metavar: "<n>", text: "of an answer (64)" },
-      { flag: "--concurrency", metavar: "<n,...>", text: "of a sweep (1,2,4,8,16,32)" },
+      { flag: "--requests", metavar: "<n>", text: "requests per pass (8)" },
+      { flag: "--max-tokens", metavar: "<n>", text: "maximum tokens of an answer (64)" },
+      { flag: "--concurrency", metavar: "<n,...>", text: "levels of a sweep (1,2,4,8,16,32)" },
       {
         flag: "--max-batch-size",
         metavar: "<n>",
-        text: "of the engine (32, or few for priority)",
+        text: "maximum batch of the engine (32; fewer for priority)",
       },
-      { flag: "--ranks", metavar: "<n>", text: "processes that the model is divided among (1)" },
+      { flag: "--ranks", metavar: "<n>", text: "number of processes that share the model (1)" },
       {
         flag: "--prompt-file",
         metavar: "<file>",
-        text: "a prompt a line, or a JSON array, in place of the built-in ones",
+        text: "one prompt per line, or a JSON array, instead of the built-in prompts",
         values: "file",
       },
-      { flag: "--repeat", metavar: "<n>", text: "passes that are counted (3)" },
-      { flag: "--warmup", metavar: "<n>", text: "passes before them (1)" },
-      { flag: "--slo-ttft", metavar: "<ms>", text: "a good request has its first token within" },
-      { flag: "--slo-itl", metavar: "<ms>", text: "and has others each within, on average" },
-      { flag: "--min-speedup", metavar: "<x>", text: "fail below it" },
+      { flag: "--repeat", metavar: "<n>", text: "measured passes (3)" },
+      { flag: "--warmup", metavar: "<n>", text: "unmeasured passes before (1)" },
+      { flag: "--slo-ttft", metavar: "<ms>", text: "TTFT target of a good request" },
+      { flag: "--slo-itl", metavar: "<ms>", text: "target of its mean inter-token latency" },
+      { flag: "--min-speedup", metavar: "<x>", text: "fails below this speedup" },
       {
         flag: "--json",
         metavar: "<file>",
-        text: "all figures, machine and versions",
+        text: "writes all figures, machine and versions",
         values: "file",
       },
-      { flag: "--plot", metavar: "<file>", text: "a picture (SVG)", values: "file" },
+      { flag: "--plot", metavar: "<file>", text: "writes a chart (SVG)", values: "file" },
     ],
     values: ["single", "batched", "compare", "sweep", "prefix", "mixed", "priority"],
     run: async (args) => (await import("./bench.ts")).bench(args),
@@ -278,7 +273,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "completions",
     usage: shells.join("|"),
-    summary: "a script that completes all this in a shell",
+    summary: "prints a shell completion script",
     values: shells,
     run: async (args) => {
       const { completions } = await import("./completions.ts");
@@ -287,14 +282,14 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "version",
-    summary: "the version of mlx-serve",
-    flags: [{ flag: "--licenses", text: "of the software inside it" }],
+    summary: "prints the version",
+    flags: [{ flag: "--licenses", text: "prints third-party licenses" }],
     run: async (args) => (await import("./version.ts")).version(args),
   },
   {
     name: "help",
     usage: "[verb]",
-    summary: "this text, or that of a verb",
+    summary: "shows this text, or the help of a verb",
     get values() {
       return verbs.map(({ name }) => name);
     },

@@ -28,7 +28,7 @@ test("answers every line in order, to any endpoint, and leaves nothing but the a
   const input = write("mixed.jsonl", [chatLine(1), text, chatLine(3), wrong, chatLine(5)]);
   const { stdout, stderr, exitCode } = await batch(input, "mixed.out");
   expect(stdout).toBe("");
-  expect(stderr).toContain(`4 of 5 lines are answered, 1 failed: ${pathOf("mixed.out.errors")}\n`);
+  expect(stderr).toContain(`4 of 5 lines answered, 1 failed: ${pathOf("mixed.out.errors")}\n`);
   // A line has failed.
   expect(exitCode).toBe(1);
   const output = linesOf("mixed.out");
@@ -42,7 +42,7 @@ test("answers every line in order, to any endpoint, and leaves nothing but the a
   // What is there is not overwritten.
   const again = await batch(input, "mixed.out");
   expect(again.exitCode).toBe(1);
-  expect(again.stderr).toMatch(/^mlx-serve: .*mixed\.out is there already: /);
+  expect(again.stderr).toMatch(/^mlx-serve: .*mixed\.out already exists: /);
 }, 60_000);
 
 test("--json prints progress and result as objects, one a line", async () => {
@@ -80,7 +80,7 @@ test("goes on after it was killed, and after Ctrl-C, and says the same as withou
     const ended = await running.ended;
     expect(ended.exitCode).toBe(exitCode);
     if (signal === "SIGINT") {
-      const [, answered] = /^(\d+) of 300 lines are in .*: the same command goes on$/m.exec(
+      const [, answered] = /^(\d+) of 300 lines are done \(.*\): rerun to resume$/m.exec(
         ended.stderr,
       )!;
       expect(Number(answered)).toBeWithin(1, 300);
@@ -89,12 +89,12 @@ test("goes on after it was killed, and after Ctrl-C, and says the same as withou
   }
   const other = write("other.jsonl", chatLines(3));
   const changed = await batch(other, "long.out");
-  expect(changed.stderr).toContain("is not what it was when");
+  expect(changed.stderr).toContain("has changed since");
   const { stderr, exitCode } = await batch(input, "long.out");
   const [shown, ...rest] = stderr.split("\n");
   // How far it was when it went on.
   expect(shown).toMatch(/^[1-9]\d* of 300 lines$/);
-  expect([rest, exitCode]).toEqual([["300 of 300 lines are answered", ""], 0]);
+  expect([rest, exitCode]).toEqual([["300 of 300 lines answered", ""], 0]);
   await batch(input, "whole.out");
   expect(linesOf("long.out").map(saidIn)).toEqual(linesOf("whole.out").map(saidIn));
   expect(readdirSync(folder).filter((name) => name.includes("out.batch"))).toEqual([]);

@@ -117,6 +117,6 @@ test("a report that cannot be written and a check that does not exist are errors
   expect(unwritable).toMatchObject({ stdout: "", exitCode: 1 });
   expect(unwritable.stderr).toContain("absent");
   const none = run(root, "--self-test", "--only", "no such check");
-  expect(none.stdout).toEndWith("there is no such check\n");
+  expect(none.stdout).toEndWith("no check has this name\n");
   expect(none.exitCode).toBe(1);
 }, 60_000);

@@ -74,8 +74,7 @@ test("wrong usage ends with 2, in one line", () => {
     pull: /^usage: mlx-serve pull <model>/,
     "pull a b": /^usage: mlx-serve pull <model>/,
     rm: /^usage: mlx-serve rm/,
-    "rm default":
-      /^default is the model that is served where none is named \(.*, which is not there\), /,
+    "rm default": /^default is the model served if none is named \(.*, which does not exist\), /,
     "rm ../x": /^"..\/x" is not the name of a repo/,
     "show a b": /^usage: mlx-serve show/,
     "stop a b": /^stop takes one model at most$/,

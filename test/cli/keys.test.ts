@@ -39,7 +39,7 @@ test("keys add shows a key once, and keeps its hash", async () => {
   const key = await add("alice");
   expect(key).toStartWith("sk-mlx-");
   expect(log).toHaveBeenCalledTimes(1);
-  expect(say.mock.calls.join()).toContain("shown this once");
+  expect(say.mock.calls.join()).toContain("shown only once");
   expect(say.mock.calls.join()).toContain("SIGHUP");
   expect(say.mock.calls.join()).not.toContain(key);
   const path = defaultKeyFile(env);
@@ -130,7 +130,7 @@ test("keys revoke takes one key out", async () => {
 test("keys add refuses a name that is taken, and leaves its key", async () => {
   await add("alice");
   const before = readKeyFile(defaultKeyFile(env));
-  await expect(add("alice")).rejects.toThrow("a key named alice is there");
+  await expect(add("alice")).rejects.toThrow("a key named alice exists");
   expect(log).toHaveBeenCalledTimes(1);
   expect(readKeyFile(defaultKeyFile(env))).toEqual(before!);
 });

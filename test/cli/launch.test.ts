@@ -151,7 +151,7 @@ test("where no server runs, launch starts one that goes on after the agent", asy
   try {
     expect(exitCode).toBe(7);
     expect(more).toEqual([]);
-    expect(stderr).toContain(`${entry!.url} is ready; \`mlx-serve stop\` ends it`);
+    expect(stderr).toContain(`${entry!.url} is ready; \`mlx-serve stop\` stops it`);
     expect((JSON.parse(stdout) as Seen).env).toMatchObject({
       ANTHROPIC_BASE_URL: entry!.url,
       ANTHROPIC_MODEL: "tiny",
@@ -187,7 +187,7 @@ test("what is wrong is one line", async () => {
     ...env,
     MLX_SERVE_PORT: "0",
   });
-  expect(failed).toMatch(/mlx-serve: the server has not started: .*org\/none/);
+  expect(failed).toMatch(/mlx-serve: the server failed to start: .*org\/none/);
   const server = await startServe();
   expect(await refusal(["claude", "--model", "org/none"])).toEqual([
     `mlx-serve: ${server.url} has no model org/none, but tiny\n`,

@@ -20,7 +20,7 @@ test("models lists names with size, memory, context and whether they fit", async
   expect(line).toMatch(
     /^qwen3:4b +mlx-community\/Qwen3-4B-Instruct-2507-4bit +2\.3 GB +3\.8 GB +262144 +(yes|no)$/,
   );
-  expect(lines.at(-1)).toMatch(/^[\d.]+ GB are free for models on .+; the list is of 20\d\d-/);
+  expect(lines.at(-1)).toMatch(/^[\d.]+ GB free for models on .+; the list dates from 20\d\d-/);
 
   await models(["--json"], env);
   const { roomBytes, models: rows } = JSON.parse(String(log.mock.calls[1]![0]));

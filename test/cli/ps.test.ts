@@ -38,7 +38,7 @@ test("ps of an idle server has its models, and no requests", async () => {
   expect(models).toMatch(
     /^MODEL +WEIGHTS +KV +KV USED +SHARED +SNAPSHOTS +RUNNING +WAITING +STEPS +PREFIX HITS\ntiny +329 kB +\S+ .B +0% +0 +- +0 +0 +0 +-$/,
   );
-  expect(requests).toBe("no request is under way");
+  expect(requests).toBe("no requests");
   expect(more).toEqual([]);
 });
 

@@ -31,7 +31,7 @@ test("rm removes a revision, then the repo", async () => {
   expect([A, B].map((commit) => existsSync(repo("snapshots", commit)))).toEqual([false, true]);
   await rm(["org/tiny", "-y"], env);
   expect(existsSync(repo())).toBe(false);
-  expect(log.mock.calls.at(-1)).toEqual(["removed org/tiny: 2 B are free again"]);
+  expect(log.mock.calls.at(-1)).toEqual(["removed org/tiny: 2 B freed"]);
 });
 
 test("rm refuses paths, names it does not have, and flags it does not know", async () => {
@@ -56,7 +56,7 @@ const command = [process.execPath, "-e", script];
 
 test("rm without a terminal asks for --yes", () => {
   const { stderr } = Bun.spawnSync(command, { env, stdin: "ignore" });
-  expect(stderr.toString()).toBe("rm asks on a terminal only: add --yes for org/tiny\n");
+  expect(stderr.toString()).toBe("rm asks on a terminal only: add --yes to remove org/tiny\n");
   expect(existsSync(repo())).toBe(true);
 });
 

@@ -135,7 +135,7 @@ test("run says the same from a server that runs as from an engine of its own", a
     );
     expect(there.stdout).toBe(here.stdout);
     const [said, ...rest] = there.stderr.split("\n");
-    expect(said).toBe(`tiny, from the server at ${server.url}; --local does without it`);
+    expect(said).toBe(`tiny, from the server at ${server.url}; --local runs it here`);
     expect(`\n${rest.join("\n").trimStart()}`).toMatch(
       /^\n\d+ tokens, [\d.]+ tokens\/s, TTFT \d+ ms\n$/,
     );
@@ -154,7 +154,7 @@ test("run asks a server for the models that it lists, and says where there is no
   for (const args of [["org/other", "Hello"], ["org/other"], [home.model, "Hello"]]) {
     const { stdout, stderr, exitCode } = await served(args);
     expect(stderr).toBe(
-      `mlx-serve: the server at ${server.url} has no model ${args[0]}; --local does without it\n`,
+      `mlx-serve: the server at ${server.url} has no model ${args[0]}; --local runs it here\n`,
     );
     expect([stdout, exitCode]).toEqual(["", 1]);
   }
@@ -181,7 +181,7 @@ test("run does without a server that is stopping, unless it or its model was nam
   // There is no default model in that home: it was looked for here.
   const { stderr, exitCode } = await served(["Hello there"]);
   expect(stderr.split("\n")).toEqual([
-    `the server at ${stopping.url} is stopping: this is answered without it`,
+    `the server at ${stopping.url} is stopping: answering without it`,
     expect.stringContaining("mlx-serve: the default model is missing"),
     "",
   ]);

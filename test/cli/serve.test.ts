@@ -83,7 +83,7 @@ test("serve logs JSON without a terminal: ready, each request, and the end", asy
     .map((line) => JSON.parse(line));
   expect(lines).toMatchObject([
     { msg: "ready", model: "tiny", url },
-    { msg: "draining; a second signal ends at once", signal: "SIGTERM", requests: 1 },
+    { msg: "draining; a second signal ends immediately", signal: "SIGTERM", requests: 1 },
     { msg: "request", status: 200, completionTokens: 300 },
     { msg: "stopped" },
   ]);
@@ -109,7 +109,7 @@ test("a port that is taken is one line that says what to do", async () => {
   const { stderr, exitCode } = await mlxServe(["serve", home.model, `--port=${port}`], home.env);
   other.close();
   expect(stderr).toBe(
-    `mlx-serve: port ${port} on 127.0.0.1 is taken: stop the process that uses it, or choose one by --port\n`,
+    `mlx-serve: port ${port} on 127.0.0.1 is taken: stop the process that uses it, or choose another with --port\n`,
   );
   expect(exitCode).toBe(1);
   expect(servers()).toEqual([]);
@@ -139,7 +139,7 @@ test("an address that others can reach is refused without keys, with advice", as
 test("with keys it listens for others, and calls itself by an address of this machine", async () => {
   const args = ["serve", home.model, "--host", "0.0.0.0", "--port", "0", "--api-key", "secret"];
   const server = startMlxServe([...args, "--log-format", "pretty"], home.env);
-  const [, url = ""] = await server.says(/address +(\S+)\/v1, and all others of this machine\n/);
+  const [, url = ""] = await server.says(/address +(\S+)\/v1, on all addresses of this machine\n/);
   expect(url).toStartWith("http://127.0.0.1:");
   await server.says(/-H "Authorization: Bearer \$KEY"/);
   expect((await ask(url)).status).toBe(401);
@@ -156,7 +156,7 @@ test("--ollama-port is told, and one that is taken is an error that names the fl
   const { stderr, exitCode } = await mlxServe([...args, port], home.env);
   expect(stderr).toMatch(
     new RegExp(
-      `^mlx-serve: port ${port} on 127\\.0\\.0\\.1 is taken.*choose one by --ollama-port\n$`,
+      `^mlx-serve: port ${port} on 127\\.0\\.0\\.1 is taken.*choose another with --ollama-port\n$`,
     ),
   );
   expect(exitCode).toBe(1);
@@ -168,7 +168,7 @@ test("serve goes on where it can leave no word of itself", async () => {
   const env = { ...home.env, MLX_SERVE_CACHE: join(home.model, "config.json") };
   const server = startMlxServe(["serve", home.model, "--port", "0"], env);
   const [, url = ""] = await server.says(/"url":"(\S+?)".*"msg":"ready"/);
-  const [warning] = await server.says(/.*will not find this server.*/);
+  const [warning] = await server.says(/.*will not discover this server.*/);
   expect(warning).toMatch(/"error":"(EEXIST|ENOTDIR): /);
   expect(warning).not.toContain("stack");
   expect((await ask(url, { max_tokens: 3 })).status).toBe(200);

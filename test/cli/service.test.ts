@@ -156,7 +156,7 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
     const settings = ["--port", "0", "--api-key", "secret", "--drain-timeout=7s"];
     const installed = (await says(platform, ["install", ODD, ...settings])).split("\n");
     expect(installed).toEqual([
-      `${path()} is written`,
+      `${path()} written`,
       expect.stringMatching(new RegExp(`^${manager} will start at login: .* serve .*--port=0`)),
       ...hints,
       "next: `mlx-serve service start`",
@@ -178,7 +178,7 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
     expect(statSync(path()).mode & 0o777).toBe(0o600);
 
     const again = await says(platform, ["install", ODD, ...settings]);
-    expect(again).toStartWith(`${path()} is as it was\n`);
+    expect(again).toStartWith(`${path()} unchanged\n`);
     expect(calls()).toEqual([...asked.install]);
 
     const started = await says(platform, ["start"]);
@@ -190,7 +190,7 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
 
     // It is told apart from what is only written.
     const other = await says(platform, ["install", ODD, ...settings, "--log-level", "debug"]);
-    expect(other).toContain(`${path()} is written\n`);
+    expect(other).toContain(`${path()} written\n`);
     expect(other).toContain("`mlx-serve service stop` and `mlx-serve service start`");
     calls();
 
@@ -214,7 +214,7 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
     expect(await says(platform, ["uninstall"])).toContain(`${path()} removed\n`);
     expect(calls()).toEqual([...asked.uninstall]);
     expect(existsSync(path())).toBe(false);
-    expect(await says(platform, ["uninstall"])).toStartWith("there is no service");
+    expect(await says(platform, ["uninstall"])).toStartWith("the service is not installed");
     expect(calls()).toEqual([]);
   }, 60_000);
 
@@ -231,7 +231,7 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
       [["install", "org/nothing"], /`mlx-serve pull org\/nothing` brings it/, 1],
       [["install", ODD, "--port", "99999"], /--port: expected/, 2],
       [["install", ODD, "--host", "0.0.0.0"], /on 0\.0\.0\.0 .*--api-key/, 2],
-      [["install", ODD, "--keys-file", "none.json"], /none\.json: there is no file/, 2],
+      [["install", ODD, "--keys-file", "none.json"], /none\.json does not exist/, 2],
       [["install", ODD, "--log-level=debug", "--alias", "a\u001bb"], /--alias: expected/, 2],
       [["install", ODD, "--data-dir", "a\nb"], /control characters: "--data-dir=.*a\\nb"/, 1],
     ] as const;
@@ -348,7 +348,7 @@ test("a service that ends when it starts is said to have failed", async () => {
   writeFileSync(join(services, "fails"), "");
   refuse({ command: "systemctl --user start", code: 0, says: "" });
   expect(await fails("linux", ["start"])).toContain(
-    "the service has not started: failed (exit-code, exit code 1); `mlx-serve service logs`",
+    "the service failed to start: failed (exit-code, exit code 1); `mlx-serve service logs`",
   );
   rmSync(join(services, "refuse"));
   await says("linux", ["uninstall"]);
@@ -358,7 +358,7 @@ test.if(uid === 0)(
   "sudo is refused by name",
   async () => {
     const { stderr, exitCode } = await run("linux", ["status"], { SUDO_USER: "alice" });
-    expect(stderr).toBe("mlx-serve: a service is of one user: run it as alice, without sudo\n");
+    expect(stderr).toBe("mlx-serve: services are per user: run it as alice, without sudo\n");
     expect(exitCode).toBe(2);
   },
   30_000,

@@ -225,7 +225,7 @@ describe("show says whether a model will load", () => {
     const text = log.mock.calls.at(-1)![0];
     expect(text).toMatch(/^loads {9}yes$/m);
     expect(text).toMatch(/^weights {7}[\d.]+ kB in memory, float32 on cpu$/m);
-    expect(text).toMatch(/^KV cache {6}\d+ B a token$/m);
+    expect(text).toMatch(/^KV cache {6}\d+ B per token$/m);
     expect(text).toMatch(/^tokenizer {5}800 tokens$/m);
   });
 

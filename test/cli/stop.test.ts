@@ -46,7 +46,7 @@ test("stop ends the server when it has finished what is under way", async () => 
   expect(isOver).toBe(true);
   expect(await text).toEndWith("data: [DONE]\n\n");
   expect(log.mock.calls).toEqual([
-    [`stopping ${server.url} (process ${server.pid}): what is under way may take 60 s`],
+    [`stopping ${server.url} (process ${server.pid}): running requests may take 60 s`],
     [`${server.url} has stopped`],
   ]);
   expect((await server.ended).exitCode).toBe(0);
@@ -59,7 +59,7 @@ test("stop of a server that is stopping already ends it at once", async () => {
   server.kill("SIGTERM");
   await server.says(/draining/);
   await stop(["--url", server.url], home.env);
-  expect(log.mock.calls.join()).toContain("was stopping already: it ends at once");
+  expect(log.mock.calls.join()).toContain("was already stopping: ends immediately");
   expect((await server.ended).exitCode).toBe(143);
   await expect(stream.text()).rejects.toThrow();
   expect(knownServers(home.env)).toEqual([]);
@@ -81,7 +81,7 @@ test("bare stop of several servers ends none, but asks on a terminal", async () 
   const [first, second] = await Promise.all([startServe(), startServe()]);
   const urls = [first.url, second.url].sort();
   await expect(stop([], home.env)).rejects.toThrow(
-    `2 servers are running: say which one by --url, of ${urls.join(", ")}`,
+    `2 servers are running: choose one with --url: ${urls.join(", ")}`,
   );
   const left = onTerminal(["stop"], home.env);
   await left.sees(/2 servers are running\. Which one\?/);

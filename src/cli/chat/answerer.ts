@@ -1,4 +1,4 @@
-// What answers messages for `mlx-serve run`: a server, or an engine in this process.
+// Answers messages for `mlx-serve run`: by a server, or by an engine in this process.
 import { engineSetup } from "../../../ffi/native.ts";
 import type { Settings } from "../../config/settings.ts";
 import { EngineClient } from "../../engine/client.ts";
@@ -18,20 +18,20 @@ import { tell } from "../terminal/tell.ts";
 
 export type Message = { role: "system" | "user" | "assistant"; content: string };
 
-/** An answer so far. */
+/** A chunk of an answer. */
 export type Piece = { text: string; tokens: number };
 
 /** A model that answers. */
 export type Answerer = {
   readonly name: string;
-  /** The signal ends the answer early, without an error. */
+  /** Aborting the signal ends the answer early, without an error. */
   answer(messages: readonly Message[], signal?: AbortSignal): AsyncIterable<Piece>;
 };
 
-/** Where answers come from. One model at a time is open. */
+/** A source of answers; at most one model is open at a time. */
 export type Answerers = {
   has(model: string): boolean;
-  /** Throws where there is no such model. */
+  /** Throws if the model does not exist. */
   open(model: string): Promise<Answerer>;
   close(): Promise<void>;
 };
@@ -58,10 +58,10 @@ export async function serverAnswerers(
     async open(name) {
       const found = find(name);
       if (!found) {
-        throw new Error(`the server at ${url} has no model ${name}; --local does without it`);
+        throw new Error(`the server at ${url} has no model ${name}; --local runs it here`);
       }
-      const toLoad = found.max_model_len === undefined ? ", which has to load it" : "";
-      tell(`${found.id}, from the server at ${url}${toLoad}; --local does without it`);
+      const toLoad = found.max_model_len === undefined ? ", which must load it first" : "";
+      tell(`${found.id}, from the server at ${url}${toLoad}; --local runs it here`);
       return serverAnswerer(server, found.id, settings);
     },
     close: async () => {},
@@ -77,7 +77,7 @@ function serverAnswerer(
     model,
     max_tokens: maxTokens,
     temperature: sampling.temperature,
-    // A server has its own defaults for these; the engine has none.
+    // The server has its own defaults for these, so they are set explicitly.
     top_p: sampling.topP ?? 1,
     top_k: sampling.topK ?? 0,
     min_p: sampling.minP ?? 0,
@@ -102,7 +102,7 @@ function serverAnswerer(
   };
 }
 
-/** The engine starts with the first model. */
+/** Starts the engine with the first model. */
 export function engineAnswerers(settings: AnswerSettings, env: Environment): Answerers {
   const log = makeLogger({
     level: env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
@@ -121,7 +121,7 @@ export function engineAnswerers(settings: AnswerSettings, env: Environment): Ans
       const text = await openLoadable(source.path, engine);
       if (loaded !== undefined) await engine.unload(loaded);
       loaded = source.name;
-      // There is only one sequence.
+      // A chat is a single sequence.
       await engine.load(source.name, source.path, {
         maxBatch: 1,
         dtype: settings.dtype,

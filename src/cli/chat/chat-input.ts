@@ -1,13 +1,13 @@
-// The messages that a user types into a chat. A paste of several lines is part of one message, and so is what stands
-// between """ and """.
+// Reads the messages that a user types into a chat. A pasted text of several lines is part of one message, and so is
+// text between """ and """.
 import { createInterface, type Interface } from "node:readline";
 import { Transform } from "node:stream";
 import type { ReadStream, WriteStream } from "node:tty";
 
-/** Stands for a line's end in what was pasted, until the message is sent. */
+/** Stands for a line break in pasted text until the message is sent. */
 const LINE_END = "\u2424";
 const [PASTE_START, PASTE_END] = ["\x1b[200~", "\x1b[201~"];
-/** What a mark may be cut into by a read, the longest first. */
+/** Prefixes of the marks, as a read may split them, longest first. */
 const beginnings = [5, 4, 3].flatMap((length) =>
   [PASTE_START, PASTE_END].map((mark) => mark.slice(0, length)),
 );
@@ -21,11 +21,11 @@ export class ChatInput {
   readonly #messages: string[] = [];
   #wake = Promise.withResolvers<void>();
   #isClosed = false;
-  /** The lines since """, without it. */
+  /** Lines of an open """ block. */
   #block: string[] | undefined;
-  /** Whether Ctrl-C was the last that was typed at the prompt. */
+  /** Whether the last input at the prompt was Ctrl-C. */
   #isInterrupted = false;
-  /** Called at Ctrl-C while an answer comes. */
+  /** Called on Ctrl-C while an answer streams. */
   onInterrupt: (() => void) | undefined;
 
   constructor(input: ReadStream = process.stdin, output: WriteStream = process.stdout) {
@@ -39,7 +39,7 @@ export class ChatInput {
     output.write("\x1b[?2004h");
   }
 
-  /** Undefined at the end. */
+  /** Undefined at end of input. */
   async next(): Promise<string | undefined> {
     if (this.#messages.length === 0) this.#prompt();
     while (this.#messages.length === 0 && !this.#isClosed) {
@@ -70,7 +70,7 @@ export class ChatInput {
     this.#wake.resolve();
   }
 
-  /** Undefined inside a block. */
+  /** Undefined while a block is open. */
   #messageOf(line: string): string | undefined {
     const begins = !this.#block && line.startsWith(QUOTES);
     if (!this.#block && !begins) return line;
@@ -104,13 +104,13 @@ export class ChatInput {
   }
 }
 
-/** What is typed goes on to readline; what is pasted comes whole, with a sign for each line's end. */
+/** Forwards typed text to readline; passes pasted text on as a whole, with LINE_END for line breaks. */
 class PasteFilter extends Transform {
   readonly #onPaste: (text: string) => void;
   readonly #decoder = new TextDecoder();
-  /** Of a paste that has begun. */
+  /** The text of an unfinished paste. */
   #pasted: string | undefined;
-  /** What may be the beginning of a mark. */
+  /** A possible prefix of a mark. */
   #rest = "";
   readonly setRawMode: (isRaw: boolean) => void;
 
@@ -142,7 +142,7 @@ class PasteFilter extends Transform {
     if (after === undefined) return "";
     const lines = this.#pasted!.replace(/\r\n?|\n/g, LINE_END);
     this.#pasted = undefined;
-    // Other control characters would be commands to readline.
+    // readline would interpret other control characters as commands.
     this.#onPaste(lines.replace(/[^\P{Cc}\t]/gu, ""));
     return after;
   }

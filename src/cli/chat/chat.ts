@@ -1,4 +1,4 @@
-// A chat in the terminal, for `mlx-serve run` without a prompt: messages, and commands that begin with a slash.
+// A chat in the terminal, for `mlx-serve run` without a prompt: messages, and slash commands.
 import { writeFileSync } from "node:fs";
 import { codeOf } from "../../hub/hub-error.ts";
 import { nearest } from "../../nearest.ts";
@@ -9,12 +9,12 @@ import { ChatInput } from "./chat-input.ts";
 export type ChatOptions = {
   answerer: Answerer;
   answerers: Answerers;
-  /** Prints an answer, and returns it. */
+  /** Prints an answer and returns it. */
   say(answerer: Answerer, messages: readonly Message[], signal: AbortSignal): Promise<string>;
   system: string | undefined;
 };
 
-/** What a command may change. */
+/** The state that commands may change. */
 type Chat = ChatOptions & { messages: Message[]; isOver: boolean };
 
 type Command = {
@@ -42,12 +42,12 @@ const commands: Readonly<Record<string, Command>> = {
   },
   save: {
     usage: "/save <file>",
-    summary: "writes what was said to a new file (JSON)",
+    summary: "writes the conversation to a new file (JSON)",
     run: (chat, path) => save(chat, path),
   },
   model: {
     usage: "/model [model]",
-    summary: "goes on with another model, or names the one that answers",
+    summary: "switches to another model, or shows the current one",
     async run(chat, name) {
       if (name !== "") chat.answerer = await chat.answerers.open(name);
       tell(chat.answerer.name);
@@ -62,7 +62,7 @@ const commands: Readonly<Record<string, Command>> = {
   },
 };
 
-/** Other programs' names for them. */
+/** Aliases known from other programs. */
 const otherNames: Readonly<Record<string, string>> = {
   exit: "bye",
   quit: "bye",
@@ -96,7 +96,7 @@ async function command(chat: Chat, line: string): Promise<void> {
   tell(`there is no command /${word}; ${hint} A message that begins with / is put in """`);
 }
 
-/** A message that got no answer is not part of what was said. */
+/** A message that got no answer is not added to the conversation. */
 async function answer(chat: Chat, text: string, input: ChatInput): Promise<void> {
   const question: Message = { role: "user", content: text };
   const answering = new AbortController();
@@ -125,10 +125,10 @@ function save(chat: Chat, path: string): void {
     writeFileSync(path, `${text}\n`, { flag: "wx" });
   } catch (error) {
     const code = codeOf(error);
-    const why = code === "EEXIST" ? "is there already" : `cannot be written (${code})`;
+    const why = code === "EEXIST" ? "already exists" : `cannot be written (${code})`;
     throw new Error(`${path} ${why}: choose another file`);
   }
-  tell(`${messages.length} messages are in ${path}`);
+  tell(`${messages.length} messages written to ${path}`);
 }
 
 function tellHelp(): void {
@@ -137,7 +137,7 @@ function tellHelp(): void {
     tell(`${usage.padEnd(width)}  ${summary}`);
   }
   tell(
-    '""" begins and ends a message of several lines. Ctrl-C ends an answer, and clears the line.',
+    '""" begins and ends a message of several lines. Ctrl-C stops an answer, or clears the line.',
   );
 }
 

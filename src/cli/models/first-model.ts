@@ -1,5 +1,5 @@
-// The model of a server that is started without one: the default model, or where there is none and a terminal, one
-// that the user chooses among those on this machine and well-known ones that fit its memory.
+// The model of a server started without a model name: the default model; if that does not exist, the user may choose on
+// a terminal among models on this machine and popular ones that fit in memory.
 import { engineSetup } from "../../../ffi/native.ts";
 import { EngineClient } from "../../engine/client.ts";
 import { formatBytes } from "../../hub/bytes.ts";
@@ -15,7 +15,7 @@ import { tell } from "../terminal/tell.ts";
 import { openModel, withoutFolder } from "./open-model.ts";
 import { pullShown } from "./pull.ts";
 
-/** A name that `resolveModel` knows; throws where there is nothing to serve. */
+/** A name that `resolveModel` accepts; throws if there is no model to serve. */
 export async function firstModel(env: Environment): Promise<string> {
   try {
     resolveModel("default", { env });
@@ -32,7 +32,7 @@ export async function firstModel(env: Environment): Promise<string> {
 
 export type Candidate = {
   readonly repo: string;
-  /** Of the weights, about. */
+  /** Approximate size of the weights. */
   readonly bytes: number;
   readonly isHere: boolean;
 };
@@ -48,8 +48,8 @@ async function offer(env: Environment): Promise<string | undefined> {
     const memory = `${formatBytes(limit)} of memory for models on ${report.deviceName}`;
     for (;;) {
       if (candidates.length === 0) return undefined;
-      tell(`No model is named, and there are ${memory}. Serve one of these?`);
-      tell("(arrow keys or a number, then Enter; Esc leaves)");
+      tell(`No model was given. There are ${memory}. Serve one of these?`);
+      tell("(arrow keys or a number, then Enter; Esc cancels)");
       const index = await choose(linesOf(candidates), suggested(candidates, easy));
       if (index === undefined) return undefined;
       const { repo, isHere: isPulled } = candidates[index]!;
@@ -58,7 +58,7 @@ async function offer(env: Environment): Promise<string | undefined> {
         if (!isPulled) await pullShown(parseRepoName(repo)!, { env });
         return repo;
       }
-      tell(`${repo} does not load here: ${reasons.join("; ")}`);
+      tell(`${repo} cannot be loaded here: ${reasons.join("; ")}`);
       candidates = candidates.filter((each) => each.repo !== repo);
     }
   } finally {
@@ -66,14 +66,14 @@ async function offer(env: Environment): Promise<string | undefined> {
   }
 }
 
-/** The popular ones that are for those who have none yet. */
+/** The popular models that are suggested to new users. */
 export function offered(env: Environment): Candidate[] {
   return popularModels(env).flatMap(({ repo, bytes, isOffered }) =>
     isOffered && bytes !== undefined ? [{ repo, bytes, isHere: false }] : [],
   );
 }
 
-/** What can be served without a pull, last used first. */
+/** Models that can be served without a pull, most recently used first. */
 function modelsHere(env: Environment): Candidate[] {
   return listRepos(hubCache(env))
     .filter(({ id }) => isHere(id, env))
@@ -91,17 +91,17 @@ export function isHere(repo: string, env: Environment): boolean {
   }
 }
 
-/** Each once, without those whose weights leave no room. */
+/** Deduplicated models whose weights fit in memory. */
 export function fitting(models: readonly Candidate[], limit: number): Candidate[] {
   return models
     .filter(({ repo }, i) => models.findIndex((each) => each.repo === repo) === i)
     .filter(({ bytes }) => neededBytes(bytes) <= limit);
 }
 
-/** For each token a CPU reads all of the weights: larger ones fit, but nobody would wait for them at first. */
+/** A CPU reads all weights for each token: larger models fit, but are too slow for a first impression. */
 const CPU_BYTES = 2.5e9;
 
-/** What was used last; else the largest with weights of at most this size. */
+/** The most recently used model, or else the largest one up to this size. */
 export function suggested(candidates: readonly Candidate[], easyBytes: number): number {
   const index = candidates.findIndex(({ isHere, bytes }) => isHere || bytes <= easyBytes);
   return index < 0 ? candidates.length - 1 : index;
@@ -111,11 +111,11 @@ function linesOf(candidates: readonly Candidate[]): string[] {
   const width = Math.max(...candidates.map(({ repo }) => repo.length));
   return candidates.map(({ repo, bytes, isHere }) => {
     const size = formatBytes(bytes).padStart(8);
-    return `${repo.padEnd(width)}  ${size}${isHere ? ", here" : " to download"}`;
+    return `${repo.padEnd(width)}  ${size}${isHere ? ", on this machine" : " to download"}`;
   });
 }
 
-/** As `show` finds them, before anything is downloaded. */
+/** The problems that `show` reports, before anything is downloaded. */
 async function problems(
   repo: string,
   engine: EngineClient,

@@ -1,4 +1,4 @@
-// A model by name, to be served or run: from this machine, or on a terminal from the hub, if the user agrees.
+// Resolves a model to serve or run: from this machine, or, if the user on a terminal agrees, from the hub.
 import { formatBytes } from "../../hub/bytes.ts";
 import { findSnapshot } from "../../hub/cache.ts";
 import { ModelNotFoundError } from "../../hub/hub-error.ts";
@@ -17,13 +17,13 @@ export async function modelHere(
   } catch (error) {
     const repo = error instanceof ModelNotFoundError ? missingRepo(name, env) : undefined;
     if (!repo || !process.stdin.isTTY || !process.stderr.isTTY || isOffline(env)) throw error;
-    if (!confirm(`${repo.id} is not here${sizeOf(repo, env)}. Pull it?`)) throw error;
+    if (!confirm(`${repo.id} is not on this machine${sizeOf(repo, env)}. Pull it?`)) throw error;
     await pullShown(repo, { env });
     return resolveModel(name, { env });
   }
 }
 
-/** What a pull could bring. */
+/** The repo that a pull could download; undefined if the name is not a missing repo's. */
 function missingRepo(name: string, env: Environment): RepoName | undefined {
   const repo = parseRepoName(fullName(name, env));
   if (!repo?.id.includes("/")) return undefined;

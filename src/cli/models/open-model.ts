@@ -1,4 +1,4 @@
-// A model by name, to be looked at and not to be served: from this machine, or what describes it from the hub.
+// Opens a model for inspection: from this machine, or its metadata from the hub.
 import { HubError, ModelNotFoundError } from "../../hub/hub-error.ts";
 import { fullName } from "../../hub/popular-models.ts";
 import { parseRepoName } from "../../hub/repo-name.ts";
@@ -7,7 +7,7 @@ import { resolveModel } from "../../hub/source.ts";
 import { type HollowModel, hollowModel } from "../../serve/hollow-model.ts";
 
 export type OpenedModel = Pick<HollowModel, "source" | typeof Symbol.dispose> & {
-  /** Of a repo that is not on this machine. */
+  /** Set if the repo is not on this machine. */
   readonly hub?: { readonly folder: string; readonly address: string };
 };
 
@@ -27,7 +27,7 @@ export async function openModel(name: string, env: Environment): Promise<OpenedM
   }
 }
 
-/** The path of a temporary folder is of no use to anyone. */
+/** Replaces the path of a temporary folder, which means nothing to users, by the hub's address. */
 export function withoutFolder({ hub }: OpenedModel, text: string): string {
   return hub ? text.replaceAll(hub.folder, hub.address) : text;
 }

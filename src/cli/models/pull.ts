@@ -1,4 +1,4 @@
-// mlx-serve pull: a model from the hub into the cache that all Hugging Face tools share.
+// mlx-serve pull: downloads a model from the hub into the cache shared by all Hugging Face tools.
 import { parseArgs } from "node:util";
 import { UsageError } from "../../config/usage-error.ts";
 import { formatBytes } from "../../hub/bytes.ts";
@@ -13,7 +13,7 @@ import { ProgressLine } from "../terminal/progress.ts";
 
 const usage = "mlx-serve pull <model> [--include <glob>]... [--json]";
 
-/** The snapshot's folder goes to stdout, for scripts; everything else to stderr. */
+/** Prints the snapshot's folder to stdout, for scripts; everything else goes to stderr. */
 export async function pull(
   args: string[],
   env: Environment = process.env,
@@ -41,7 +41,7 @@ export type PullShownOptions = {
   output?: ProgressOutput;
 };
 
-/** Says on `output` how far it is. */
+/** Pulls with progress on `output`. */
 export async function pullShown(
   { id, ...wanted }: RepoName,
   { include, json = false, env, output = process.stderr }: PullShownOptions,
@@ -64,7 +64,7 @@ export async function pullShown(
   const { bytes, downloadedBytes } = pulled;
   if (isForPrograms) return pulled;
   if (downloadedBytes > 0) progress.finish(bytes, bytes);
-  else progress.say(`${id} is here already`);
+  else progress.say(`${id} is already in the cache`);
   return pulled;
 }
 
@@ -74,7 +74,8 @@ function show(progress: Progress, id: string, event: PullEvent): void {
       progress.say(`another process is pulling ${id}: waiting for it`);
       break;
     case "listed": {
-      const here = event.cachedBytes > 0 ? `, ${formatBytes(event.cachedBytes)} of it here` : "";
+      const here =
+        event.cachedBytes > 0 ? `, ${formatBytes(event.cachedBytes)} of that in the cache` : "";
       const size = `${event.files} files, ${formatBytes(event.bytes)}${here}`;
       progress.say(`${id} at ${event.commit.slice(0, 8)}: ${size}`);
       break;
@@ -83,9 +84,7 @@ function show(progress: Progress, id: string, event: PullEvent): void {
       progress.update(event.doneBytes, event.totalBytes);
       break;
     case "retry":
-      progress.say(
-        `${printable(event.reason)}; trying again in ${Math.ceil(event.delayMs / 1000)} s`,
-      );
+      progress.say(`${printable(event.reason)}; retrying in ${Math.ceil(event.delayMs / 1000)} s`);
       break;
   }
 }

@@ -1,5 +1,4 @@
-// The command line's client of a server: finds the server and sends requests to it. An error response
-// becomes a one-line error.
+// The command line's HTTP client: finds the server and sends requests to it. Error responses become one-line errors.
 import { z } from "zod";
 import { ErrorResponse } from "../../api/error.ts";
 import { ChatChunk, type ChatRequest } from "../../api/openai/chat.ts";
@@ -14,26 +13,26 @@ import type { Environment } from "../../hub/settings.ts";
 import { eventData } from "../../lines.ts";
 import { knownServers, type ServerEntry } from "../../serve/server-file.ts";
 
-/** Options of every verb that talks to a server. */
+/** Flags of every verb that talks to a server. */
 export type ServerFlags = { url?: string | undefined; "api-key"?: string | undefined };
 
 export type Server = {
   url: string;
   key: string | undefined;
-  /** Whether the user named it, rather than it being discovered. */
+  /** Whether the user named it; otherwise it was discovered. */
   isNamed: boolean;
-  /** The server file, if it runs on this machine as this user. */
+  /** Its entry in the registry of servers, if it runs on this machine as this user. */
   entry: ServerEntry | undefined;
 };
 
-/** The named server, or those that run on this machine. */
+/** The named server, or all that run on this machine. */
 async function findServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
   const named = flags.url ?? (env.MLX_SERVE_URL || undefined);
   const known = knownServers(env);
   if (named !== undefined) {
     const url = baseOf(named);
     const entry = known.find((each) => isSame(each.url, url));
-    // The server accepts several keys in the same variable.
+    // The server's variable may contain several keys.
     const [ownKey] = env.MLX_SERVE_API_KEY?.split(",") ?? [];
     return [{ url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry }];
   }
@@ -48,7 +47,7 @@ async function findServers(flags: ServerFlags, env: Environment): Promise<Server
     }));
 }
 
-/** One of them: the only one, or the one at the default port. */
+/** The only server, or the one at the default port. */
 export async function findServer(
   flags: ServerFlags,
   env: Environment,
@@ -56,7 +55,7 @@ export async function findServer(
   return chooseServer(await findServers(flags, env));
 }
 
-/** The same, but throws if there is none. */
+/** Like findServer, but throws if there is none. */
 export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
   return (await findServer(flags, env)) ?? noServer();
 }
@@ -80,7 +79,7 @@ export async function listModels(server: Server): Promise<ModelList["data"]> {
   return (await ask(server, ModelList, "/v1/models")).data;
 }
 
-/** Whether it needs no key. */
+/** Whether the server needs no key. */
 export async function isOpen({ url, isNamed, entry }: Server): Promise<boolean> {
   return (await send({ url, key: undefined, isNamed, entry }, "/v1/models", {})).ok;
 }
@@ -95,7 +94,7 @@ export function unloadModel(server: Server, model: string): Promise<UnloadRespon
 
 export type ChatQuestion = Omit<z.input<typeof ChatRequest>, "stream">;
 
-/** Yields the events of a stream; leaving the loop or the signal aborts the request. */
+/** Yields the chunks of a stream; leaving the loop or aborting the signal cancels the request. */
 export async function* streamChat(
   server: Server,
   question: ChatQuestion,
@@ -112,7 +111,7 @@ export async function* streamChat(
       yield event;
     }
   } catch (error) {
-    // A broken connection has a code.
+    // Only errors of a broken connection have a code.
     if (codeOf(error) === undefined) throw error;
   }
   throw new Error(`${server.url}: the answer was cut off`);
@@ -131,7 +130,7 @@ function baseOf(address: string): string {
   );
 }
 
-/** The loopback address has several spellings. */
+/** Whether two addresses are the same server; the loopback address has several spellings. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [new URL(one), new URL(other)];
   const isHere = isLoopback(a.hostname) && isLoopback(b.hostname);
@@ -140,7 +139,7 @@ function isSame(one: string, other: string): boolean {
 
 const HEALTH_MS = 5_000;
 
-/** The PID may belong to another process by now, and a busy server may respond slowly. */
+/** Whether the server still runs: its PID may have been reused, and a busy server may respond slowly. */
 async function isThere({ url }: ServerEntry): Promise<boolean> {
   try {
     await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });
@@ -161,7 +160,7 @@ export function chooseServer<T extends { url: string }>(servers: readonly T[]): 
 export function severalServers(servers: readonly { url: string }[]): UsageError {
   const urls = servers.map(({ url }) => url).sort();
   return new UsageError(
-    `${urls.length} servers are running: say which one by --url, of ${urls.join(", ")}`,
+    `${urls.length} servers are running: choose one with --url: ${urls.join(", ")}`,
   );
 }
 
@@ -176,7 +175,7 @@ async function ask<T>(
   return parsed(server, schema, await response.text());
 }
 
-/** A POST if there is a body. */
+/** Sends a POST if there is a body. */
 type SendOptions = { body?: object | undefined; signal?: AbortSignal | undefined };
 
 async function send(
@@ -193,7 +192,7 @@ async function send(
       },
       ...(body && { body: JSON.stringify(body) }),
       ...(signal && { signal }),
-      // Bun times out after five minutes; a request may wait longer in the queue.
+      // Bun's default timeout is five minutes; a request may be queued for longer.
       timeout: false,
     });
   } catch (error) {
@@ -213,7 +212,7 @@ function refused({ url }: Server, { error }: ErrorResponse): Error {
 function parsed<T>({ url }: Server, schema: z.ZodType<T>, text: string): T {
   const { success, data } = schema.safeParse(jsonOf(text));
   if (success) return data;
-  throw new Error(`${url} does not answer as mlx-serve does`);
+  throw new Error(`${url} does not respond like mlx-serve`);
 }
 
 function jsonOf(text: string): unknown {

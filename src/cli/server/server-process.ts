@@ -1,5 +1,5 @@
-// Starts a server in the background, for verbs that need one. It is a process of its own, with the settings of
-// variables and the file, and runs until `mlx-serve stop`.
+// Starts a server in the background, for verbs that need one: a separate process, with settings from the environment
+// and the configuration file, that runs until `mlx-serve stop`.
 import { mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { cacheDirectory } from "../../../ffi/native.ts";
@@ -10,7 +10,7 @@ import { health, type Server } from "./server-client.ts";
 
 const POLL_MS = 50;
 
-/** Returns when its model is loaded. */
+/** Resolves once its model is loaded. */
 export async function startBackgroundServer(
   model: string | undefined,
   env: Environment,
@@ -28,17 +28,17 @@ export async function startBackgroundServer(
   const child = Bun.spawn([...ownProgram(env), ...args], {
     env,
     stdio: ["ignore", file, file],
-    // Ctrl-C in the agent is not for the server.
+    // Ctrl-C in the agent must not reach the server.
     detached: true,
   });
   child.unref();
   process.stderr.write(`starting a server (process ${child.pid}); its log is ${log}\n`);
   for (;;) {
-    if (child.exitCode !== null) throw new Error(`the server has not started: ${lastLine(log)}`);
+    if (child.exitCode !== null) throw new Error(`the server failed to start: ${lastLine(log)}`);
     const entry = knownServers(env).find(({ pid }) => pid === child.pid);
     const server = entry && { url: entry.url, key: entry.key, isNamed: false, entry };
     if (server && (await health(server)).status === "ok") {
-      process.stderr.write(`${server.url} is ready; \`mlx-serve stop\` ends it\n`);
+      process.stderr.write(`${server.url} is ready; \`mlx-serve stop\` stops it\n`);
       return server;
     }
     await Bun.sleep(POLL_MS);

@@ -1,9 +1,9 @@
-// A choice among a few lines on a terminal, by the arrow keys or by number.
+// A menu on a terminal, operated with the arrow keys or by number.
 import { emitKeypressEvents, type Key } from "node:readline";
 import type { ReadStream, WriteStream } from "node:tty";
 import { printable } from "../../printable.ts";
 
-/** What a key does: another line, the end with it, or the end without one. */
+/** Effect of a key: selects a line, confirms it, or cancels. */
 export type Move =
   | { readonly kind: "at"; readonly index: number }
   | { readonly kind: "taken"; readonly index: number }
@@ -21,7 +21,7 @@ export function moveOf({ name, ctrl, sequence = "" }: Key, index: number, count:
   return { kind: "at", index: isLine ? number - 1 : index };
 }
 
-/** The index of the chosen line; undefined where the user leaves. */
+/** The index of the chosen line; undefined if cancelled. */
 export function choose(
   lines: readonly string[],
   start: number,

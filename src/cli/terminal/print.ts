@@ -1,5 +1,4 @@
-// What a verb answers, on standard output. Texts from outside that must not begin a line of their own are
-// escaped where they enter it.
+// Prints the output of a verb on stdout. Texts from outside that must not start a line are escaped by the caller.
 import { printableLines } from "../../printable.ts";
 
 export function print(text: string): void {

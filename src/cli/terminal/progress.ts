@@ -1,15 +1,15 @@
-// How far long work is: one line that is redrawn on a terminal, and elsewhere now and then a line of text, or with --json
-// of JSON. It is on standard error, so that what a verb answers stays apart.
+// Shows progress on stderr: one redrawn line on a terminal; elsewhere occasional lines of text, or of JSON with --json.
+// Stdout stays free for the verb's output.
 import type { EngineActivity } from "../../engine/protocol.ts";
 import type { ProgressOutput } from "../../hub/progress.ts";
 import type { Logger } from "../../log.ts";
 import { printable } from "../../printable.ts";
 
-/** As --json prints it. */
+/** One line of --json. */
 export type ProgressEvent = {
   readonly event: EngineActivity["kind"] | "pull" | "lines" | "checks" | "requests";
   readonly done: number;
-  /** Where that is known. */
+  /** Present if known. */
   readonly total?: number;
 } & Readonly<Record<string, unknown>>;
 
@@ -35,17 +35,17 @@ export class ProgressLine {
     nowMs = () => performance.now(),
   }: ProgressOptions = {}) {
     this.#output = output;
-    // Whoever looks at a terminal is no program.
+    // On a terminal a person watches, even with --json.
     this.#isJson = json && !output.isTTY;
     this.#nowMs = nowMs;
   }
 
-  /** `text` is the same for people; `isDue`: elsewhere than on a terminal, it is a line now. */
+  /** `text`: the event for people; `isDue`: forces a line if the output is not a terminal. */
   show(event: ProgressEvent, text: string, isDue = false): void {
     const now = this.#nowMs();
     const isFirst = event.event !== this.#event;
     this.#event = event.event;
-    // Work that takes less than a while is no line of text.
+    // Short work prints no text.
     if (isFirst) this.#shownMs = this.#everyMs === LINE_EVERY_MS ? now : Number.NEGATIVE_INFINITY;
     const isLast = this.#isJson && event.done === event.total;
     const isNow = isLast || (isDue && !this.#output.isTTY);
@@ -56,7 +56,7 @@ export class ProgressLine {
     else this.#draw(printable(text));
   }
 
-  /** A line of its own, above. */
+  /** Prints a separate line above the progress. */
   tell(line: string): void {
     this.clear();
     this.#output.write(`${printable(line)}\n`);
@@ -79,7 +79,7 @@ export class ProgressLine {
   }
 }
 
-/** Shows what an engine is at. */
+/** Shows the engine's activity. */
 export function showActivity(options: ProgressOptions = {}) {
   const line = new ProgressLine(options);
   return (activity: EngineActivity | undefined): void => {
@@ -91,7 +91,7 @@ export function showActivity(options: ProgressOptions = {}) {
   };
 }
 
-/** The same as lines of a log for programs. */
+/** Logs the engine's activity instead. */
 export function logActivity(log: Logger, nowMs: () => number = () => performance.now()) {
   let since: number | undefined;
   return (activity: EngineActivity | undefined): void => {

@@ -1,4 +1,4 @@
-// A word of a command line, as a shell would have it.
+// Quotes a word for a shell.
 
 export function quotedWord(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

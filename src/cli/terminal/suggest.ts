@@ -1,7 +1,7 @@
-// What may have been meant by a word that is not there: the nearest one, or ours for another program's.
+// Suggests what an unknown word may have meant: the nearest name, or our name for another program's.
 import { nearest } from "../../nearest.ts";
 
-/** Other programs' words, and ours for the same thing. */
+/** Other programs' words, and our equivalents. */
 const otherWords: Readonly<Record<string, readonly string[]>> = {
   list: ["ls"],
   remove: ["rm", "revoke", "uninstall"],
@@ -23,7 +23,7 @@ const otherWords: Readonly<Record<string, readonly string[]>> = {
   "-V": ["--version"],
 };
 
-/** The end of a sentence. */
+/** A suggestion to append to a sentence, or an empty text. */
 export function didYouMean(word: string, names: readonly string[]): string {
   const ours = Object.hasOwn(otherWords, word) ? otherWords[word]! : [];
   const meant = ours.find((name) => names.includes(name)) ?? nearest(word, names);

@@ -1,4 +1,4 @@
-// Rows in columns, for a terminal.
+// Formats rows as aligned columns.
 import { printable } from "../../printable.ts";
 
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {

@@ -1,4 +1,4 @@
-// A line for people beside what a verb answers: on standard error, where console.error prints red on a terminal.
+// Prints a message for people on stderr; console.error would print red on a terminal.
 import { printable } from "../../printable.ts";
 
 export function tell(line: string): void {

@@ -37,7 +37,7 @@ async function saved(
 ): Promise<{ role: string; content: string }[]> {
   const path = join(home.env.HOME!, name);
   terminal.type(`/save ${path}${ENTER}`);
-  await terminal.sees(/messages are in/);
+  await terminal.sees(/messages written to/);
   await terminal.sees(PROMPT);
   return JSON.parse(readFileSync(path, "utf8")).messages;
 }
@@ -146,7 +146,7 @@ test("commands are carried out and not sent, and unknown ones are told", async (
     { role: "system", content: "Be long." },
     { role: "user", content: "Hello" },
   ]);
-  await does(`/save ${join(home.env.HOME!, "commands.json")}`, /is there already/);
+  await does(`/save ${join(home.env.HOME!, "commands.json")}`, /already exists/);
   terminal.type(`/exit${ENTER}`);
   expect(await terminal.ended).toBe(0);
 }, 60_000);

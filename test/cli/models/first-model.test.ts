@@ -59,7 +59,7 @@ test("offers what fits, pulls what is chosen with a progress bar, and serves it"
   hub.faults.set("model.safetensors", [slowly, slowly]);
   const first = start(["--port", "0"]);
   const [, room] = await first.sees(
-    /No model is named, and there are ([\d.]+) GB of memory for models on /,
+    /No model was given. There are ([\d.]+) GB of memory for models on /,
   );
   // What a load would have now: other programs come and go.
   const engine = await EngineClient.start(engineSetup());
@@ -86,7 +86,7 @@ test("offers what fits, pulls what is chosen with a progress bar, and serves it"
 
   // The second time it is here, and is what Enter takes, without a network too.
   const second = start(["--port", "0"], { HF_HUB_OFFLINE: "1" });
-  await second.sees(new RegExp(`> 1\\. ${SMALLEST} .*, here\r\n`));
+  await second.sees(new RegExp(`> 1\\. ${SMALLEST} .*, on this machine\r\n`));
   second.type(ENTER);
   await second.sees(/address +http/);
   second.kill();
@@ -100,7 +100,7 @@ test("what does not load is said before it is downloaded, and another one can be
   offer.type(`1${UP}${UP}`);
   await offer.sees(new RegExp(`> \\d+\\. ${SECOND} `));
   offer.type(ENTER);
-  await offer.sees(new RegExp(`${SECOND} does not load here: .*unheard-of`));
+  await offer.sees(new RegExp(`${SECOND} cannot be loaded here: .*unheard-of`));
   await offer.sees(new RegExp(`${SMALLEST}.*\r\n`));
   offer.type(ESCAPE);
   await offer.sees(/mlx-serve: the default model is missing/);
@@ -111,7 +111,9 @@ test("what does not load is said before it is downloaded, and another one can be
 test("a short name of what is not here is pulled, if the user agrees", async () => {
   const env = { HF_HUB_CACHE: join(home.env.HOME!, "hub-3") };
   const refused = start(["serve", "qwen3:0.6b", "--port", "0"], env);
-  await refused.sees(/mlx-community\/Qwen3-0\.6B-4bit is not here: 340 MB to download\. Pull it\?/);
+  await refused.sees(
+    /mlx-community\/Qwen3-0\.6B-4bit is not on this machine: 340 MB to download\. Pull it\?/,
+  );
   refused.type(`n${ENTER}`);
   await refused.sees(/Qwen3-0\.6B-4bit is not in the cache .*: `mlx-serve pull/);
   expect(await refused.ended).toBe(1);

@@ -39,7 +39,7 @@ test("pull says what it brings and how far it is, and prints where it is", async
 
   texts = [];
   await run("org/tiny");
-  expect(texts.at(-1)).toBe("org/tiny is here already\n");
+  expect(texts.at(-1)).toBe("org/tiny is already in the cache\n");
 });
 
 test("pull takes a revision, a file and globs", async () => {

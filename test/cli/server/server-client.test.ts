@@ -194,7 +194,7 @@ test("an answer that fails on the way, or is cut off, is an error", async () => 
   for (const message of [
     `${url}: The answer failed.`,
     `${url}: the answer was cut off`,
-    `${url} does not answer as mlx-serve does`,
+    `${url} does not respond like mlx-serve`,
   ]) {
     const texts: (string | undefined)[] = [];
     const answer = (async () => {
