@@ -1,4 +1,4 @@
-// The body of every error, as OpenAI defines it.
+// The body of every error, in OpenAI's shape.
 import { z } from "zod";
 
 export const ErrorResponse = z

@@ -1,8 +1,7 @@
-// How the fields of a request are parsed: null counts as absent, and an array with a million errors reports
-// only the first ones.
+// Parsing of request fields: null counts as absent, and an array with a million errors reports only the first ones.
 import { z } from "zod";
 
-/** Clients send null for absent fields. */
+/** Accepts null, which clients send for absent fields. */
 export function optional<T extends z.ZodType>(field: T) {
   return z.preprocess(nullAsAbsent, field.optional());
 }
@@ -16,7 +15,7 @@ export function withDefault<T extends z.ZodType<string | number | boolean>>(
 
 const nullAsAbsent = (value: unknown) => value ?? undefined;
 
-/** Any object, as it was sent: zod's records leave out a key named `__proto__`. */
+/** Any object, unchanged: zod's records drop a key named `__proto__`. */
 export const anyObject = z
   .unknown()
   .transform((value, context): Record<string, unknown> => {
@@ -28,7 +27,7 @@ export const anyObject = z
   })
   .meta({ type: "object" });
 
-/** A field of OpenAI's that is not supported: ignoring it silently would mislead the client. */
+/** An unsupported field of OpenAI's API: ignoring it silently would mislead the client. */
 export const refused = z
   .unknown()
   .refine((value) => value === undefined || value === null, {
@@ -53,10 +52,10 @@ export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
   return z.preprocess(cutAtFault(item, max), z.union([string, array], { error }));
 }
 
-/** The most errors reported for one array: making an issue for each of a million takes a second. */
+/** Maximum errors reported per array: creating an issue for each of a million takes a second. */
 const MAX_FAULTS = 64;
 
-/** Cuts a long array off after its first error. */
+/** Truncates a long array after its first error. */
 function cutAtFault(item: z.ZodType, max: number) {
   return (value: unknown, context: z.RefinementCtx) => {
     if (!Array.isArray(value)) return value;

@@ -1,5 +1,5 @@
-// Texts and token ids in requests for completions, embeddings and the tokenizer. They are parsed by hand:
-// zod takes 0.25 µs for each of up to a million ids, and its errors for unions say little.
+// Texts and token ids in requests for completions, embeddings and the tokenizer. Parsed by hand: zod takes 0.25 µs for
+// each of up to a million ids, and its errors for unions are vague.
 import { z } from "zod";
 
 /** A text, or its token ids. */
@@ -20,7 +20,7 @@ export const TokenIds = z
   })
   .meta(idsJson);
 
-/** One text or one array of token ids, or up to `max` of one kind; parsed into an array of prompts. */
+/** One text or token array, or up to `max` of one kind; parsed into an array of prompts. */
 export function prompts(max: number) {
   const several = { minItems: 1, maxItems: max };
   const text = { type: "string" as const, minLength: 1 };
@@ -38,7 +38,7 @@ export function prompts(max: number) {
     });
 }
 
-/** The same without token ids, for APIs that take none. */
+/** The same for APIs that accept no token ids. */
 export function texts(max: number) {
   const text = { type: "string" as const, minLength: 1 };
   return prompts(max)
@@ -72,7 +72,7 @@ function readPrompts(value: unknown, context: z.RefinementCtx, max: number): Pro
   return value;
 }
 
-/** Undefined, after adding an issue, if one of them is not a token id. */
+/** Undefined, after adding an issue, if any element is not a token id. */
 function readIds(ids: unknown[], context: z.RefinementCtx, path: number[]): number[] | undefined {
   const at = ids.findIndex((id) => !isTokenId(id));
   if (at < 0) return ids as number[];
@@ -89,7 +89,7 @@ function wrong(
   message: string,
   path: number[] = [],
 ): never {
-  // errors.ts recognizes a missing parameter by zod's own issue.
+  // errors.ts detects a missing parameter by zod's own issue.
   if (input === undefined) context.addIssue({ code: "invalid_type", expected: "array", input });
   else context.addIssue({ code: "custom", message, path, input });
   return z.NEVER;

@@ -1,4 +1,4 @@
-// The fields that chat and text completions share: sampling, stopping, and what to return.
+// The request fields shared by chat and text completions: sampling, stopping, and what to return.
 import { z } from "zod";
 import { list, optional, stringOrList, withDefault } from "./field.ts";
 import { TokenId } from "./prompts.ts";
@@ -17,7 +17,7 @@ export type ServiceTier = z.infer<typeof ServiceTier>;
 
 export const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
 
-/** The fields that all responses have. */
+/** Fields of all responses. */
 export const responseFields = {
   id: z.string(),
   created: z.int().describe("Unix time, in seconds."),
@@ -68,7 +68,7 @@ export const SamplingFields = z.object({
           context.addIssue("expected at most 1024 entries");
           return z.NEVER;
         }
-        // A record leaves this key out before it is compared with the pattern.
+        // Records drop this key before it is compared with the pattern.
         if (!Object.hasOwn(value, "__proto__")) return value;
         context.addIssue(tokenBiases);
         return z.NEVER;

@@ -1,4 +1,4 @@
-// The engine of this process, by its own API: no server and no sockets between.
+// Measures the engine in this process, through its own API: no server and no sockets.
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient, EngineError, type EngineHooks, type RankSource } from "../engine/client.ts";
 import type { ModelSource } from "../hub/source.ts";
@@ -8,10 +8,10 @@ import type { Sample, Target } from "./target.ts";
 
 export type EngineTargetOptions = {
   source: ModelSource;
-  /** Prompts go through the chat template. */
+  /** Whether prompts go through the chat template. */
   chat: boolean;
   maxBatch: number;
-  /** Processes that the model is divided among; they end with the engine. */
+  /** The ranks the model is divided among; stopped with the engine. */
   ranks?: (RankSource & { stop(): Promise<void> }) | undefined;
   onActivity?: EngineHooks["onActivity"];
 };
@@ -46,10 +46,10 @@ export async function openEngineTarget(options: EngineTargetOptions): Promise<Ta
       const arrivalsMs: number[] = [];
       const ids = Uint32Array.from(encode(prompt));
       let cached = 0;
-      // Without stop tokens every answer is as long as it may be.
+      // Without stop tokens every answer has the maximum length.
       const request = { prompt: ids, maxTokens, priority, sampling: { temperature: 0 } };
       for await (const event of engine.submit(source.name, request)) {
-        if (event.finished === "error") throw new EngineError("a request has failed");
+        if (event.finished === "error") throw new EngineError("a request failed");
         if (event.token === undefined) continue;
         if (arrivalsMs.push(performance.now()) === 1) onFirst?.();
         cached = event.cachedTokens;
@@ -75,7 +75,7 @@ export async function openEngineTarget(options: EngineTargetOptions): Promise<Ta
 function encoder({ tokenizer, chat: template }: TextModel, chat: boolean) {
   return (text: string): number[] => {
     if (!chat) return tokenizer.encode(text, { addSpecialTokens: true, controlTokens: "text" });
-    if (!template) throw new Error("the model has no chat template: leave --chat out");
+    if (!template) throw new Error("the model has no chat template: omit --chat");
     const messages = [{ role: "user", content: text }];
     return template({ messages, addGenerationPrompt: true }).ids;
   };

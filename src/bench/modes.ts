@@ -1,4 +1,4 @@
-// The modes of the benchmark: which requests each sends when, and which figures it reports.
+// The benchmark's modes: the requests each one sends, and the figures it reports.
 import { randomInt } from "node:crypto";
 import type { Priority } from "../engine/protocol.ts";
 import { longText, sharedText } from "./prompts.ts";
@@ -12,20 +12,20 @@ export type Bench = {
   maxTokens: number;
   /** Concurrency levels of a sweep. */
   levels: readonly number[];
-  /** Called whenever a request is answered. */
+  /** Called after each answer. */
   onAnswer?(): void;
 };
 
 export type Mode = {
   text: string;
-  /** Requests of a pass. */
+  /** Number of requests per pass. */
   count(bench: Pick<Bench, "requests" | "levels">): number;
   pass(bench: Bench): Promise<Pass[]>;
-  /** The figure that it is about. */
+  /** The figure of main interest. */
   shows: { key: "tokens_per_second" | "p50_ttft_ms" | "p99_inter_token_ms"; label: string };
-  /** How much better a result is than the first, where that is a gain. */
+  /** Improvement of a result over the first one, if applicable. */
   speedup?(first: Result, result: Result): number;
-  /** In a sentence. */
+  /** A summary sentence. */
   verdict(results: readonly Result[]): string;
 };
 
@@ -40,21 +40,21 @@ const speedOf = ({ tokens_per_second: speed }: Result) => `${speed.toFixed(1)} t
 
 export const modes: Record<ModeName, Mode> = {
   single: {
-    text: "requests one after the other",
+    text: "sequential requests",
     count: ({ requests }) => requests,
     pass: async (bench) => [await send(bench, "single", 1, asked(bench))],
     shows: throughput,
-    verdict: ([single]) => `one after the other: ${speedOf(single!)}`,
+    verdict: ([single]) => `sequential: ${speedOf(single!)}`,
   },
   batched: {
-    text: "requests all at once",
+    text: "concurrent requests",
     count: ({ requests }) => requests,
     pass: async (bench) => [await send(bench, "batched", bench.requests, asked(bench))],
     shows: throughput,
     verdict: ([batched]) => `${batched!.concurrency} at once: ${speedOf(batched!)}`,
   },
   compare: {
-    text: "the same requests one after the other, and all at once",
+    text: "the same requests sequentially, then concurrently",
     count: ({ requests }) => 2 * requests,
     pass: async (bench) => [
       await send(bench, "single", 1, asked(bench)),
@@ -66,7 +66,7 @@ export const modes: Record<ModeName, Mode> = {
       `speedup: ${batched!.concurrency} at once are ${batched!.speedup!.toFixed(2)} times as fast as one after the other`,
   },
   sweep: {
-    text: "more and more at once",
+    text: "increasing concurrency",
     count: ({ requests, levels }) =>
       levels.reduce((sum, level) => sum + Math.max(requests, level), 0),
     async pass(bench) {
@@ -86,7 +86,7 @@ export const modes: Record<ModeName, Mode> = {
     },
   },
   prefix: {
-    text: "a long beginning that is new, and that is known",
+    text: "prompts with a long prefix, uncached and then cached",
     count: ({ requests }) => 2 * requests,
     async pass(bench) {
       const beginnings = Array.from({ length: bench.requests }, () => fresh(sharedText));
@@ -103,10 +103,10 @@ export const modes: Record<ModeName, Mode> = {
     shows: { key: "p50_ttft_ms", label: "milliseconds to the first token, median" },
     speedup: (cold, warm) => cold.p50_ttft_ms / warm.p50_ttft_ms,
     verdict: ([, warm]) =>
-      `a known beginning gives the first token ${warm!.speedup!.toFixed(2)} times as soon`,
+      `a cached prefix gives the first token ${warm!.speedup!.toFixed(2)} times as soon`,
   },
   mixed: {
-    text: "long prompts that come while answers are streamed",
+    text: "long prompts arriving while answers stream",
     count: ({ requests }) => 2 * requests + quarter(requests),
     async pass(bench) {
       const alone = await send(bench, "mixed_alone", bench.requests, asked(bench));
@@ -122,12 +122,12 @@ export const modes: Record<ModeName, Mode> = {
       const read = begun.promise.then(() => send(bench, "mixed_long", 1, long));
       return [alone, ...(await Promise.all([streams, read]))];
     },
-    shows: { key: "p99_inter_token_ms", label: "milliseconds between tokens, 99 of 100" },
+    shows: { key: "p99_inter_token_ms", label: "p99 inter-token latency in milliseconds" },
     verdict: ([alone, busy]) =>
-      `99 of 100 tokens come within ${inMs(alone!.p99_inter_token_ms)}, and within ${inMs(busy!.p99_inter_token_ms)} while long prompts are read`,
+      `p99 inter-token latency: ${inMs(alone!.p99_inter_token_ms)}, and ${inMs(busy!.p99_inter_token_ms)} during prefill of long prompts`,
   },
   priority: {
-    text: "a few of high priority among many of low",
+    text: "a few high-priority requests among many low-priority ones",
     count: ({ requests }) => requests + quarter(requests),
     async pass(bench) {
       const begun = Promise.withResolvers<void>();
@@ -141,12 +141,12 @@ export const modes: Record<ModeName, Mode> = {
     },
     shows: { key: "p50_ttft_ms", label: "milliseconds to the first token, median" },
     verdict: ([low, high]) =>
-      `half of the low wait ${inMs(low!.p50_ttft_ms)} for their first token, half of the high ${inMs(high!.p50_ttft_ms)}`,
+      `median TTFT: ${inMs(low!.p50_ttft_ms)} at low priority, ${inMs(high!.p50_ttft_ms)} at high`,
   },
 };
 
 export type Repeats = {
-  /** Passes with short answers, which are not counted. */
+  /** Unmeasured passes with short answers. */
   warmup: number;
   repeat: number;
   slo?: Slo;
@@ -198,7 +198,7 @@ function asked(
   }));
 }
 
-/** A unique prefix, so that the prefix cache misses. */
+/** Prepends a unique text, so that the prefix cache misses. */
 function fresh(prompt: string): string {
   return `Note ${randomInt(1e7, 1e8)}. ${prompt}`;
 }

@@ -1,5 +1,5 @@
-// Pictures of results as SVG text: lines over how many at once, or bars. Colours follow the reader's light
-// or dark scheme, and the ground is painted, so that it can be read on any page.
+// Charts as SVG text: lines over concurrency, or bars. Colours follow the reader's light or dark scheme, and the
+// background is painted, so that charts are legible on any page.
 
 export type Point = { y: number; min?: number | undefined; max?: number | undefined };
 export type Line = { name: string; points: readonly (Point & { x: number })[] };
@@ -7,7 +7,7 @@ export type Bar = Point & { name: string };
 
 export type LinePlot = {
   title: string;
-  /** Under the title: what is measured, on what. */
+  /** Below the title: the figure, model and machine. */
   note: string;
   xLabel: string;
   lines: readonly Line[];
@@ -49,7 +49,7 @@ export function linePlot({ title, note, xLabel, lines }: LinePlot): string {
   const xs = [...new Set(points.map(({ x }) => x))].sort((a, b) => a - b);
   const ticks = ticksUpTo(highestOf(points));
   const top = ticks.at(-1)!;
-  // Levels double, so each stands as far from the next.
+  // Concurrency levels double, so they are spaced evenly.
   const xOf = (x: number) =>
     xs.length > 1 ? left + 20 + (xs.indexOf(x) * (right - left - 40)) / (xs.length - 1) : left + 20;
   const yOf = (y: number) => bottom - (y / top) * (bottom - TOP);
@@ -113,7 +113,7 @@ function highestOf(points: readonly Point[]): number {
   return Math.max(1e-9, ...points.map(({ y, max = y }) => max));
 }
 
-/** Round numbers from 0 to what is above the highest value. */
+/** Round numbers from 0 to above the highest value. */
 function ticksUpTo(highest: number): number[] {
   const rough = highest / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -122,7 +122,7 @@ function ticksUpTo(highest: number): number[] {
   return Array.from({ length: count + 1 }, (_, i) => Number((i * step).toPrecision(6)));
 }
 
-/** Moves places apart that are nearer than `gap`, as little as it takes from the top down. */
+/** Spreads positions to distances of at least `gap`, moving them down as little as possible. */
 function spread(places: readonly number[], gap: number): number[] {
   const order = places.map((place, i) => ({ place, i })).sort((a, b) => a.place - b.place);
   const out: number[] = [];
@@ -144,7 +144,7 @@ function escaped(content: string): string {
 
 const at = (value: number) => Number(value.toFixed(1));
 
-/** Three digits or so. */
+/** About three significant digits. */
 function figure(value: number): string {
   return value >= 100 ? value.toFixed(0) : Number(value.toPrecision(3)).toString();
 }

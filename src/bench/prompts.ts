@@ -1,5 +1,5 @@
-// The prompts: twenty of 5 to about 400 tokens, or the lines of a file. They are ordered so that the first
-// few are as mixed as all of them.
+// The prompts: twenty built-in ones of 5 to about 400 tokens, or the lines of a file. Their order mixes lengths and
+// kinds, so that the first few are representative.
 import { readFileSync } from "node:fs";
 import { UsageError } from "../config/usage-error.ts";
 
@@ -84,17 +84,17 @@ export const builtInPrompts: readonly string[] = [
   "Describe how a four-stroke engine works: intake, compression, combustion, exhaust. Then say which of these an electric motor has no need of, what that means for the gearbox, and why a driver notices the difference most when the light turns green.",
 ];
 
-/** A text that many prompts may begin with, of some 300 tokens. */
+/** A shared prefix of about 300 tokens. */
 export const sharedText = `${lighthouse}\n\n${accident}`;
 
-/** Some 1,300 tokens. */
+/** A prompt of about 1,300 tokens. */
 export const longText = [minutes, lighthouse, code, recipe, accident, minutes].join("\n\n");
 
-/** A JSON array of texts, or a text a line. */
+/** Reads a JSON array of texts, or one text per line. */
 export function readPrompts(path: string): string[] {
   const prompts = parsed(path);
   if (Array.isArray(prompts) && prompts.length > 0 && prompts.every(isText)) return prompts;
-  throw new UsageError(`${path}: expected a prompt a line, or a JSON array of texts`);
+  throw new UsageError(`${path}: expected one prompt per line, or a JSON array of texts`);
 }
 
 function parsed(path: string): unknown {

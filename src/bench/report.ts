@@ -1,5 +1,4 @@
-// Reports of a measurement: tables for people, and JSON for programs with the machine, the versions and the
-// command.
+// Reports of a measurement: tables for people, and JSON with the machine, versions and command for programs.
 import { arch, availableParallelism, cpus, platform, release, totalmem } from "node:os";
 import packageJson from "../../package.json" with { type: "json" };
 import { formatBytes } from "../hub/bytes.ts";
@@ -58,7 +57,7 @@ export function machine() {
   };
 }
 
-/** The command line, quoted for a shell, without the key. */
+/** The command line, quoted for a shell, with the API key removed. */
 function commandOf(args: readonly string[]): string {
   const secret = args.map((arg, i) => {
     if (args[i - 1] === "--api-key") return "...";
@@ -122,7 +121,7 @@ function latencyRows(results: readonly Result[]): string[][] {
   ];
 }
 
-/** Words to the left, numbers to the right. */
+/** Aligns words left and numbers right. */
 function table(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
   const isWord = rows[0]!.map((_, column) => /^[a-z]/.test(rows[1]![column]!));

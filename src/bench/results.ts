@@ -1,10 +1,10 @@
-// From samples to figures. A result is written as it stands in JSON: snake_case, milliseconds and bytes.
+// Computes figures from samples. A result has the shape of its JSON: snake_case, milliseconds and bytes.
 import type { Memory, Sample } from "./target.ts";
 
-/** Some requests that belong together, sent once. */
+/** Requests that belong together, sent once. */
 export type Pass = { mode: string; concurrency: number; samples: Sample[]; ms: number };
 
-/** The SLO that a good request meets. */
+/** The SLO of a good request. */
 export type Slo = { ttftMs?: number | undefined; itlMs?: number | undefined };
 
 type Metric = "latency" | "ttft" | "inter_token";
@@ -14,16 +14,16 @@ export type Result = {
   mode: string;
   concurrency: number;
   num_requests: number;
-  /** How often it was measured. */
+  /** Number of passes. */
   repeat: number;
-  /** The pass with the median speed, of an even number the slower one. */
+  /** These are of the pass with the median throughput; of an even number, the slower middle one. */
   total_tokens: number;
   total_time_seconds: number;
   tokens_per_second: number;
   tokens_per_second_min: number;
   tokens_per_second_max: number;
   requests_per_second: number;
-  /** Against the mode's first result, where the two can be compared. */
+  /** Relative to the mode's first result, if comparable. */
   speedup?: number;
   /** Requests per second that met the SLO. */
   goodput_requests_per_second?: number;
@@ -33,7 +33,7 @@ export type Result = {
   rss_bytes?: number;
 } & Record<`${Figure}_${Metric}_ms`, number>;
 
-/** One result of all the passes of one mode at one concurrency, in the order of their first ones. */
+/** One result per mode and concurrency, in the order of first passes. */
 export function resultsOf(passes: readonly Pass[], slo: Slo = {}): Result[] {
   const groups = Map.groupBy(passes, ({ mode, concurrency }) => `${mode} ${concurrency}`);
   return [...groups.values()].map((group) => resultOf(group, slo));
@@ -115,7 +115,7 @@ function ratio(a: number, b: number): number {
   return b > 0 ? a / b : 0;
 }
 
-/** More digits than a benchmark can have. */
+/** Six significant digits, more than a benchmark can justify. */
 export function rounded(value: number): number {
   return Number(value.toPrecision(6));
 }

@@ -1,14 +1,14 @@
-// Any server that speaks OpenAI's API, measured from outside by its streams.
+// Measures any server with OpenAI's API from outside, by its streams.
 import { eventData } from "../lines.ts";
 import type { BenchRequest, Sample, Target } from "./target.ts";
 
 export type ServerTargetOptions = {
-  /** With or without /v1 at its end. */
+  /** With or without a trailing /v1. */
   url: string;
-  /** The first that the server lists where none is named. */
+  /** Default: the first model that the server lists. */
   model?: string | undefined;
   apiKey?: string | undefined;
-  /** /v1/chat/completions in place of /v1/completions. */
+  /** Whether to use /v1/chat/completions instead of /v1/completions. */
   chat: boolean;
 };
 
@@ -25,7 +25,7 @@ export async function openServerTarget(options: ServerTargetOptions): Promise<Ta
   };
 }
 
-/** What is read of an event; the text is called differently by chats, and before an answer proper. */
+/** The fields of a chunk that are read; text is in a different field for completions, chats and reasoning. */
 type Chunk = {
   choices?: {
     text?: string;
@@ -44,7 +44,7 @@ class Client {
   readonly #url: string;
   readonly #headers: Record<string, string>;
   readonly #chat: boolean;
-  /** Whether it accepts fields that OpenAI does not define. */
+  /** Whether the server accepts fields that OpenAI does not define. */
   #takesExtras = true;
 
   constructor(url: string, apiKey: string | undefined, chat: boolean) {
@@ -61,11 +61,11 @@ class Client {
     if (!response.ok) throw await refusal(response);
     const list = (await response.json()) as { data?: { id?: string }[] };
     const id = list.data?.[0]?.id;
-    if (id === undefined) throw new Error(`${this.#url} lists no model: name one by --model`);
+    if (id === undefined) throw new Error(`${this.#url} lists no model: choose one with --model`);
     return id;
   }
 
-  /** Detects which fields it accepts and what it calls itself. */
+  /** Detects which fields the server accepts, and the name it reports. */
   async introduce(model: string): Promise<string | undefined> {
     const request = { prompt: "Hello", maxTokens: 1 };
     const asked = await this.#ask(model, request);
@@ -88,7 +88,7 @@ class Client {
     }
     const endMs = performance.now();
     if (!usage) throw new Error(`${this.#url} sends no usage, so its tokens cannot be counted`);
-    // An answer of control tokens alone has no text.
+    // An answer of only control tokens has no text.
     if (arrivalsMs.length === 0) arrivalsMs.push(endMs);
     return {
       startMs,
@@ -109,7 +109,7 @@ class Client {
       stream: true,
       stream_options: { include_usage: true },
       ...(this.#takesExtras && { ignore_eos: true, min_tokens: maxTokens }),
-      // A key's limits cap what a request may ask for.
+      // Only LOW can be requested: a key's tier caps the priority.
       ...(priority === "LOW" && { service_tier: "flex" }),
     };
     const path = this.#chat ? "/v1/chat/completions" : "/v1/completions";
@@ -118,7 +118,7 @@ class Client {
 
   async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     try {
-      // A request may wait long in the queue.
+      // A request may be queued for long.
       return await fetch(this.#url + path, { ...init, headers: this.#headers, timeout: false });
     } catch (error) {
       throw new Error(`${this.#url} cannot be reached (${(error as Error).message})`);
@@ -132,7 +132,7 @@ function hasText({ choices = [] }: Chunk): boolean {
   );
 }
 
-/** The events of a stream, and when each came. */
+/** The chunks of a stream, with their arrival times. */
 async function* chunksOf(response: Response): AsyncGenerator<{ chunk: Chunk; atMs: number }> {
   if (!response.ok || !response.body) throw await refusal(response);
   for await (const data of eventData(response.body)) {

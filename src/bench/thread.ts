@@ -1,4 +1,4 @@
-// A benchmark on a thread of its own, so that the server it measures does not wait for its client.
+// Runs a benchmark on a separate thread, so that the server it measures does not wait for its client.
 import { parentPort, workerData } from "node:worker_threads";
 import { type ModeName, measure, modes } from "./modes.ts";
 import { pictureOf } from "./picture.ts";

@@ -1,4 +1,4 @@
-// The frame around the pages: where one is, who one is, and a key where the server needs one.
+// The frame around the pages: navigation, session, and a form for the API key if the server needs one.
 import { useEffect, useState } from "hono/jsx/dom";
 import { pages } from "./pages.ts";
 import { TextField } from "./parts/form.tsx";
@@ -19,7 +19,7 @@ export function App() {
     const onHash = () => setPage(pageOf());
     addEventListener("hashchange", onHash);
     void refreshSession();
-    // A server that is gone is noticed by whoever asks for more.
+    // Errors are ignored: a page that requests data reports an unreachable server itself.
     const timer = setInterval(() => void refreshHealth().catch(() => {}), HEALTH_MS);
     return () => {
       clearInterval(timer);
@@ -72,7 +72,7 @@ function activityOf({ status, reason, activity }: Session["health"]): string {
     .join(" ");
 }
 
-/** No one knows how many kernels there will be. */
+/** The total number of kernels is unknown. */
 const partOf = (done: number, total: number | undefined) =>
   total === undefined ? `(${done})` : percent(done, total);
 
@@ -81,7 +81,7 @@ function Content({ session: now, page }: { session: Session; page: (typeof pages
   if (now.state === "unreachable") return <Unreachable problem={now.problem} />;
   if (now.state !== "open") return <KeyForm isWrong={now.state === "wrong key"} />;
   if (page.isForOwner && !now.owner) {
-    return <p class="empty">This page needs the owner's key; {now.name} is another one.</p>;
+    return <p class="empty">This page needs the owner's key; the key in use is {now.name}.</p>;
   }
   const { View } = page;
   return <View />;
@@ -90,7 +90,7 @@ function Content({ session: now, page }: { session: Session; page: (typeof pages
 function Unreachable({ problem }: { problem: string }) {
   return (
     <div class="empty">
-      <p role="alert">The server does not answer: {problem}</p>
+      <p role="alert">The server does not respond: {problem}</p>
       <button type="button" onClick={() => void refreshSession()}>
         Try again
       </button>
@@ -116,10 +116,10 @@ function KeyForm({ isWrong }: { isWrong: boolean }) {
       <TextField label="API key" type="password" value={draft} onChange={setDraft} />
       {isWrong && (
         <p class="problem" role="alert">
-          The server does not know this key.
+          The server rejects this key.
         </p>
       )}
-      <p class="note">It is kept in this browser, and sent to this server only, in a header.</p>
+      <p class="note">The key is stored in this browser, and sent to this server only.</p>
       <button type="button" class="main" onClick={enter}>
         Enter
       </button>

@@ -19,19 +19,19 @@ type Run = {
   problem: string;
 };
 
-/** Outlives the page: one can look at the engine meanwhile. */
+/** Outlives the page, so that the user can watch the engine page meanwhile. */
 const run = new Store<Run>({
   ...{ controller: undefined, answered: 0, total: 0, results: undefined, problem: "" },
 });
 
 const what: Readonly<Record<BenchRequest["mode"], string>> = {
-  compare: "one after the other, and all at once",
-  single: "one after the other",
-  batched: "all at once",
-  sweep: "more and more at once",
-  prefix: "a long beginning that is new, and that is known",
-  mixed: "long prompts that come while answers are streamed",
-  priority: "a few of high priority among many of low",
+  compare: "the same requests one by one, then concurrently",
+  single: "requests one by one",
+  batched: "concurrent requests",
+  sweep: "increasing concurrency",
+  prefix: "a long prefix, uncached and cached",
+  mixed: "long prompts arriving while answers stream",
+  priority: "a few high-priority requests among many low-priority ones",
 };
 
 async function measure(body: object): Promise<void> {
@@ -94,7 +94,7 @@ export function BenchPage() {
             </button>
           )}
         </div>
-        <p class="note">Its requests are the owner's, and share the engine with all others.</p>
+        <p class="note">The requests run as the owner, and share the engine with all others.</p>
         {controller && (
           <progress aria-label="Progress of the benchmark" value={answered} max={total || 1} />
         )}

@@ -1,4 +1,4 @@
-// Where the console's script begins.
+// The entry point of the console's script.
 import { render } from "hono/jsx/dom";
 import { App, applyScheme } from "./app.tsx";
 

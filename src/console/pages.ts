@@ -7,7 +7,7 @@ import { KeysPage } from "./keys/keys-page.tsx";
 import { ModelsPage } from "./models/models-page.tsx";
 
 export type Page = {
-  /** In the address, behind #. */
+  /** Used in the address after #. */
   name: string;
   title: string;
   isForOwner: boolean;

@@ -1,4 +1,4 @@
-// The service as an agent of the user's launchd.
+// Runs the service as an agent of the user's launchd.
 import { join } from "node:path";
 import type { Environment } from "../hub/settings.ts";
 import {
@@ -12,16 +12,16 @@ import {
 import { complaint, findTool, runTool } from "./tool.ts";
 
 const POLL_MS = 100;
-/** How long launchd may take beyond the process itself. */
+/** How long launchd may take after the process has exited. */
 const UNLOAD_MS = 5000;
-/** launchd's own limit where the file says nothing. */
+/** launchd's default stop timeout. */
 const DEFAULT_STOP_SECONDS = 20;
 
 type Loaded = ServiceState & { readonly isLoaded: boolean; readonly stopSeconds: number };
 
 export function launchd(env: Environment): ServiceManager {
   const launchctl = findTool("launchctl", env, "services need launchd here");
-  // The user's session at the screen. There is another for logins over the network, which ends with them.
+  // The user's graphical session; sessions of network logins end at logout.
   const domain = `gui/${process.getuid?.()}`;
   const target = `${domain}/${SERVICE_NAME}`;
   const file = join(homeOf(env), "Library", "LaunchAgents", `${SERVICE_NAME}.plist`);
@@ -36,18 +36,18 @@ export function launchd(env: Environment): ServiceManager {
     const { code, stdout } = await runTool([launchctl, "print", target], env);
     return loadedOf(code === 0 ? stdout : undefined);
   };
-  /** launchctl returns while the process still drains. */
+  /** Waits for the process to drain: launchctl returns before. */
   const unload = async (): Promise<void> => {
     const { isLoaded, stopSeconds } = await find();
     if (!isLoaded) return;
-    // Where it takes long, this fails with "Operation now in progress".
+    // For slow stops, launchctl fails with "Operation now in progress", although the stop proceeds.
     const asked = await ask("bootout", target).then(
       () => undefined,
       (error: unknown) => error,
     );
     const deadlineMs = performance.now() + stopSeconds * 1000 + UNLOAD_MS;
     while ((await find()).isLoaded) {
-      if (performance.now() > deadlineMs) throw asked ?? new Error(`${target} does not end`);
+      if (performance.now() > deadlineMs) throw asked ?? new Error(`${target} does not stop`);
       await Bun.sleep(POLL_MS);
     }
   };
@@ -57,7 +57,7 @@ export function launchd(env: Environment): ServiceManager {
     describe: (command) => propertyList(command, log),
     state: find,
     async enable() {
-      // Undoes an earlier `launchctl disable`, which would outlast the file.
+      // Reverts an earlier `launchctl disable`, which would outlast the file.
       await ask("enable", target);
       return [];
     },
@@ -65,13 +65,13 @@ export function launchd(env: Environment): ServiceManager {
     async forget() {},
     async start() {
       if ((await find()).pid !== undefined) return;
-      // What is loaded may come from an older file.
+      // The loaded agent may come from an older file.
       await unload();
       await ask("bootstrap", domain, file);
     },
     stop: unload,
     logCommand: ({ lines, follow }) => [
-      findTool("tail", env, "it shows the log"),
+      findTool("tail", env, "needed to show the log"),
       "-n",
       String(lines),
       ...(follow ? ["-F"] : []),
@@ -88,7 +88,7 @@ function noSession(code: number, said: string): string {
   );
 }
 
-/** Of what `launchctl print` says of it; undefined where it is not loaded. */
+/** Parses the output of `launchctl print`; undefined if the agent is not loaded. */
 function loadedOf(printed: string | undefined): Loaded {
   if (printed === undefined) {
     const none = { pid: undefined, words: "stopped", hasFailed: false };
@@ -116,7 +116,7 @@ function propertyList(command: ServiceCommand, log: string): string {
   );
   return `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<!-- Written by \`mlx-serve service install\`, which writes it anew each time. -->
+<!-- Written by \`mlx-serve service install\`, which overwrites it each time. -->
 <plist version="1.0">
 <dict>
   <key>Label</key>
@@ -134,7 +134,7 @@ ${variables.join("")}  </dict>
     <key>SuccessfulExit</key>
     <false/>
   </dict>
-  <!-- As an app: macOS would slow down what it takes for work in the background. -->
+  <!-- Interactive, because macOS throttles background processes. -->
   <key>ProcessType</key>
   <string>Interactive</string>
   <key>ExitTimeOut</key>

@@ -1,23 +1,23 @@
-// A service of this user: the server as a process that starts at login and again after a crash. systemd keeps it on
-// Linux, launchd on macOS; both are asked through their command line.
+// A user service: runs the server at login and restarts it after a crash. It is managed by systemd on Linux and launchd
+// on macOS, through their command lines.
 import { homedir } from "node:os";
 import type { Environment } from "../hub/settings.ts";
 
-/** The name by which systemd and launchd know it. */
+/** The service's name in systemd and launchd. */
 export const SERVICE_NAME = "mlx-serve";
 
 export type ServiceCommand = {
-  /** The program by its full path, and its arguments. */
+  /** The program's full path, and its arguments. */
   readonly words: readonly [string, ...string[]];
   readonly variables: Readonly<Record<string, string>>;
-  /** How long it may take to end when it is stopped. */
+  /** Maximum time to stop. */
   readonly stopSeconds: number;
 };
 
 export type ServiceState = {
-  /** Of the process, while there is one. */
+  /** Process ID, if running. */
   readonly pid: number | undefined;
-  /** As the manager calls it: running, stopped, failed and why. */
+  /** The state in the manager's words: running, stopped, or failed with the reason. */
   readonly words: string;
   readonly hasFailed: boolean;
 };
@@ -30,16 +30,16 @@ export type ServiceManager = {
   readonly file: string;
   describe(command: ServiceCommand): string;
   state(): Promise<ServiceState>;
-  /** Has the file that was written read, and the service started at every login. Returns what else to know. */
+  /** Makes the manager read the written file and start the service at every login. Returns hints for the user. */
   enable(): Promise<string[]>;
-  /** Before the file is removed. */
+  /** Called before the file is removed. */
   disable(): Promise<void>;
-  /** After it was removed. */
+  /** Called after the file was removed. */
   forget(): Promise<void>;
   start(): Promise<void>;
-  /** Returns when it has ended. */
+  /** Resolves once the process has exited. */
   stop(): Promise<void>;
-  /** The command that shows its log. */
+  /** The command that shows the service's log. */
   logCommand(options: LogOptions): string[];
 };
 
@@ -47,11 +47,11 @@ export function homeOf(env: Environment): string {
   return env.HOME || homedir();
 }
 
-/** Neither kind of file can hold control characters, and no path that is meant well has one. */
+/** Rejects control characters, which neither file format supports and no legitimate path contains. */
 export function refuseControls({ words, variables }: ServiceCommand): void {
   const all = [...words, ...Object.entries(variables).map(([name, value]) => `${name}=${value}`)];
   const wrong = all.find((word) => /\p{Cc}/u.test(word));
   if (wrong !== undefined) {
-    throw new Error(`a service cannot be given control characters: ${JSON.stringify(wrong)}`);
+    throw new Error(`a service must not contain control characters: ${JSON.stringify(wrong)}`);
   }
 }

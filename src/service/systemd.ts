@@ -1,4 +1,4 @@
-// The service as a unit of the user's systemd.
+// Runs the service as a unit of the user's systemd.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Environment } from "../hub/settings.ts";
@@ -45,7 +45,7 @@ export function systemd(given: Environment): ServiceManager {
       await ask("daemon-reload");
     },
     async start() {
-      // After too many failures systemd refuses to start it until it is told to forget them.
+      // After repeated failures systemd refuses to start the unit until they are reset.
       await ask("reset-failed", UNIT).catch(() => {});
       await ask("start", UNIT);
     },
@@ -53,14 +53,14 @@ export function systemd(given: Environment): ServiceManager {
       await ask("stop", UNIT);
     },
     logCommand({ lines, follow }) {
-      const journalctl = findTool("journalctl", env, "the log is in systemd's journal");
+      const journalctl = findTool("journalctl", env, "needed to show the log");
       const more = follow ? ["--follow"] : ["--no-pager"];
       return [journalctl, "--user", `--unit=${UNIT}`, "--output=cat", `--lines=${lines}`, ...more];
     },
   };
 }
 
-/** `su` and cron leave out where the user's systemd listens, which is always the same place. */
+/** Sets XDG_RUNTIME_DIR, which locates the user's systemd, if `su` or cron has not. */
 function withRuntimeFolder(env: Environment): Environment {
   const folder = `/run/user/${process.getuid?.()}`;
   return env.XDG_RUNTIME_DIR || !existsSync(folder) ? env : { ...env, XDG_RUNTIME_DIR: folder };
@@ -69,12 +69,12 @@ function withRuntimeFolder(env: Environment): Environment {
 function noSession(said: string): string {
   if (!/connect to .*bus|XDG_RUNTIME_DIR|not been booted with systemd/i.test(said)) return "";
   return (
-    ". There is no session of systemd for this user: log in as the user, not by su or sudo; on a machine " +
+    ". This user has no systemd session: log in as the user, not by su or sudo; on a machine " +
     "without logins `loginctl enable-linger` starts one"
   );
 }
 
-/** Without it the user's systemd, and all it runs, ends with the last session. */
+/** Without lingering, the user's systemd and its services end with the last session. */
 async function lingerHint(env: Environment): Promise<string[]> {
   const loginctl = Bun.which("loginctl", { PATH: env.PATH ?? "" });
   const user = env.USER || env.LOGNAME;
@@ -115,16 +115,16 @@ function stateOf(shown: string): ServiceState {
 function unitText(command: ServiceCommand): string {
   refuseControls(command);
   const [program, ...args] = command.words;
-  // systemd runs no program that has one of these in its path, but passes them on as arguments.
+  // systemd rejects programs with one of these in the path, but passes them on as arguments.
   const words = /["'\\]/.test(program)
     ? ["/bin/sh", "-c", 'exec "$0" "$@"', program, ...args]
     : [program, ...args];
-  // With the colon $ is a character like others.
+  // The colon disables variable expansion of $.
   const line = [`:${words[0]}`, ...words.slice(1)].map(quoted).join(" ");
   const variables = Object.entries(command.variables).map(
     ([name, value]) => `Environment=${quoted(`${name}=${value}`)}\n`,
   );
-  return `# Written by \`mlx-serve service install\`, which writes it anew each time.
+  return `# Written by \`mlx-serve service install\`, which overwrites it each time.
 [Unit]
 Description=mlx-serve, language models over the OpenAI API
 StartLimitIntervalSec=300
@@ -134,7 +134,7 @@ StartLimitBurst=5
 ExecStart=${line}
 ${variables.join("")}Restart=on-failure
 RestartSec=5
-# Wrong usage stays wrong.
+# Restarting does not fix wrong usage.
 RestartPreventExitStatus=2
 TimeoutStopSec=${command.stopSeconds}
 
@@ -143,7 +143,7 @@ WantedBy=default.target
 `;
 }
 
-/** As systemd.syntax(7) has it; % would begin a specifier. */
+/** Quotes as systemd.syntax(7) specifies; % would start a specifier. */
 function quoted(word: string): string {
   return `"${word.replace(/[\\"]/g, "\\$&").replaceAll("%", "%%")}"`;
 }

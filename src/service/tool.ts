@@ -1,9 +1,9 @@
-// Runs the command line of a service manager.
+// Runs the command-line tools of a service manager.
 import type { Environment } from "../hub/settings.ts";
 
 export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string };
 
-/** Where a program is; throws where there is none. */
+/** The path of a program; throws if it is missing. */
 export function findTool(name: string, env: Environment, why: string): string {
   const found = Bun.which(name, { PATH: env.PATH ?? "" });
   if (found) return found;
@@ -20,8 +20,8 @@ export async function runTool(command: readonly string[], env: Environment): Pro
   return { code, stdout, stderr };
 }
 
-/** What it said when it failed, in one line. */
+/** The error output of a failed command, in one line. */
 export function complaint({ code, stdout, stderr }: Ran): string {
   const said = (stderr.trim() || stdout.trim()).replace(/\s*\n\s*/g, "; ");
-  return said || `it ended with ${code}`;
+  return said || `exit code ${code}`;
 }

@@ -249,7 +249,7 @@ describe.skipIf(!hasBrowser)("a server with keys", () => {
     page.on("request", (request) => urls.push(request.url()));
     await page.getByLabel("API key").fill("sk-wrong");
     await page.keyboard.press("Enter");
-    expect(await page.getByRole("alert").textContent()).toBe("The server does not know this key.");
+    expect(await page.getByRole("alert").textContent()).toBe("The server rejects this key.");
     await page.getByLabel("API key").fill("sk-alice");
     await page.getByRole("button", { name: "Enter" }).click();
     await set(page, { "Max tokens": "3" });

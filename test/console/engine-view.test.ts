@@ -41,7 +41,7 @@ test("a followed request is told from its prompt to its end, with what is told o
   expect(now.story!.lines).toEqual([
     { atMs: 10, text: "step 1 computes 5 tokens of the prompt" },
     { atMs: 10, text: "step 2 is its first to decode" },
-    { atMs: 20, text: "preempted: it waits, and is computed again" },
+    { atMs: 20, text: "preempted: it waits, and will be recomputed" },
     { atMs: 30, text: "done (stop), after 40 ms" },
   ]);
 });

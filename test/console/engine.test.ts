@@ -87,7 +87,7 @@ describe.skipIf(!hasBrowser)("the engine's page", () => {
       new Set([409]),
     );
     await server.settled();
-    await page.getByText("No request runs or waits.").waitFor();
+    await page.getByText("No running or waiting requests.").waitFor();
     const generated = await server.metric("mlx_serve_generated_tokens_total");
     await page.getByText(generated.toLocaleString("en"), { exact: true }).waitFor();
     const { blocks } = PsResponse.parse(await (await server.get("/ps")).json()).models[0]!;

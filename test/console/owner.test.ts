@@ -186,7 +186,7 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
 
   test("are not another key's", async () => {
     const page = await visit("Models", ALICE);
-    await page.getByText("This page needs the owner's key; alice is another one.").waitFor();
+    await page.getByText("This page needs the owner's key; the key in use is alice.").waitFor();
     for (const path of ["/models", "/keys", "/batches", "/engine/events", "/ps"]) {
       const { status } = await server.get(path, { headers: { authorization: `Bearer ${ALICE}` } });
       expect([path, status]).toEqual([path, 403]);
@@ -218,10 +218,10 @@ describe.skipIf(!hasBrowser)("every page", () => {
       await page.evaluate(axe.source);
       const signs: Record<string, string> = {
         Chat: "prompt tokens cached",
-        Engine: "No request runs or waits.",
+        Engine: "No running or waiting requests.",
         Models: "the server was started with it",
         "Keys and batches": "100 requests/min",
-        Bench: "Its requests are the owner's",
+        Bench: "The requests run as the owner",
       };
       for (const [name, sign] of Object.entries(signs)) {
         await page.getByRole("link", { name, exact: true }).click();

@@ -1,8 +1,8 @@
-// The messages of Anthropic's API: their content as a text or in blocks.
+// The messages of Anthropic's API, with content as a text or in blocks.
 import { z } from "zod";
 import { anyObject, list, optional, stringOrList, withDefault } from "../field.ts";
 
-/** Prefixes are cached with or without it. */
+/** Prefix caching is automatic. */
 export const cacheControl = optional(anyObject).describe(
   "Accepted; prefixes are always cached where they can be.",
 );
@@ -13,7 +13,7 @@ const TextBlock = z.object({
   cache_control: cacheControl,
 });
 
-/** A block that cannot be honoured. */
+/** A block type that is rejected. */
 function refusedBlock<T extends string>(type: T, message: string) {
   return z
     .object({ type: z.literal(type).describe("Not supported.") })
@@ -75,7 +75,7 @@ export const ContentBlock = z.discriminatedUnion(
 );
 export type ContentBlock = z.infer<typeof ContentBlock>;
 
-/** Which blocks a message may have, by its role. */
+/** Allowed block types by role. */
 const blocksOf: Readonly<Record<string, readonly ContentBlock["type"][]>> = {
   user: ["text", "tool_result"],
   assistant: ["text", "thinking", "tool_use"],

@@ -35,15 +35,15 @@ const ToolChoice = z
     "type",
     [
       z.object({
-        type: z.enum(["auto", "any"]).describe("auto: the model decides. any: it has to call."),
+        type: z.enum(["auto", "any"]).describe("auto: the model decides. any: it must call one."),
         disable_parallel_tool_use: disableParallel,
       }),
       z.object({
-        type: z.literal("tool").describe("It has to call this tool."),
+        type: z.literal("tool").describe("The model must call this tool."),
         name: ToolName.describe("The tool to call."),
         disable_parallel_tool_use: disableParallel,
       }),
-      z.object({ type: z.literal("none").describe("No calls.") }),
+      z.object({ type: z.literal("none").describe("The model must not call tools.") }),
     ],
     { error: "expected an object whose type is auto, any, tool or none" },
   )
@@ -93,7 +93,7 @@ const promptFields = {
       format: optional(OutputFormat),
       task_budget: refused,
     }),
-  ).describe("How the answer should be."),
+  ).describe("Options of the answer."),
   output_format: optional(OutputFormat).describe("The older name of `output_config.format`."),
   cache_control: cacheControl,
   context_management: optional(anyObject).describe(tolerated),
@@ -209,7 +209,7 @@ export const MessagesResponse = z
   .meta({ id: "MessagesResponse" });
 export type MessagesResponse = z.infer<typeof MessagesResponse>;
 
-const index = z.int().describe("The block's place in the content.");
+const index = z.int().describe("The block's index in the content.");
 
 export const MessagesEvent = z
   .discriminatedUnion("type", [
@@ -238,7 +238,7 @@ export const MessagesEvent = z
 export type MessagesEvent = z.infer<typeof MessagesEvent>;
 
 export const CountTokensResponse = z
-  .object({ input_tokens: z.int().describe("The prompt's tokens, all of them.") })
+  .object({ input_tokens: z.int().describe("All tokens of the prompt.") })
   .meta({ id: "CountTokensResponse" });
 
 export const AnthropicError = z

@@ -22,7 +22,7 @@ export const OllamaEmbedResponse = z
     model: z.string(),
     embeddings: z.array(z.array(z.number())),
     total_duration: z.int().describe("In nanoseconds."),
-    load_duration: z.int().describe("Until the model was loaded."),
+    load_duration: z.int().describe("Nanoseconds until the model was loaded."),
     prompt_eval_count: z.int().describe("The tokens of all texts."),
   })
   .meta({ id: "OllamaEmbedResponse" });

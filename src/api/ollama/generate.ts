@@ -15,7 +15,7 @@ const think = optional(
 
 const format = optional(
   z.union([z.enum(["", "json"], { error: "expected json or a JSON schema" }), anyObject]),
-).describe("The format that the answer is constrained to: json, any object; or a JSON schema.");
+).describe("Constrains the answer: json for any object, or a JSON schema.");
 
 const images = optional(z.array(z.unknown()).max(0, "images are not supported")).describe(
   "Not supported: must be empty.",
@@ -32,7 +32,7 @@ const commonFields = {
   ),
   logprobs: withDefault(z.boolean(), false).describe("Return the log-probability of each token."),
   top_logprobs: withDefault(z.int().min(0).max(20), 0).describe(
-    "And of so many of the likeliest tokens in its place.",
+    "Also return this many of the likeliest tokens at each position.",
   ),
   truncate: optional(z.literal(false, { error: "prompts are not truncated" })).describe(
     "Only false: a prompt that does not fit the context is refused.",
@@ -58,13 +58,13 @@ const Message = z.object({
       (role) => (typeof role === "string" ? role.toLowerCase() : role),
       z.enum(["system", "user", "assistant", "tool"]),
     )
-    .describe("Who speaks."),
+    .describe("The role of the author."),
   content: withDefault(z.string(), "").describe("The text."),
-  thinking: optional(z.string()).describe("What the assistant thought before."),
+  thinking: optional(z.string()).describe("The assistant's reasoning before."),
   tool_calls: optional(list(Call, 128)).describe("The calls that the assistant made."),
-  tool_name: optional(z.string().max(256)).describe("Of a result: the function's name."),
+  tool_name: optional(z.string().max(256)).describe("For a result: the function's name."),
   tool_call_id: optional(z.string().max(256)).describe(
-    "Of a result: the call's id. By default results belong to the calls in their order.",
+    "For a result: the call's id. By default, results are matched to calls in order.",
   ),
   images,
 });
@@ -89,9 +89,9 @@ function withDefaultList<T extends z.ZodType>(field: T) {
 export const OllamaGenerateRequest = z
   .object({
     prompt: withDefault(z.string(), "").describe(
-      "What the user says. Without it the model is only loaded, or unloaded if keep_alive is 0.",
+      "The user's message. If empty, the model is only loaded, or unloaded if keep_alive is 0.",
     ),
-    system: withDefault(z.string(), "").describe("The message of the system before it."),
+    system: withDefault(z.string(), "").describe("The system prompt."),
     raw: withDefault(z.boolean(), false).describe(
       "Continue the prompt as it is, without the model's chat template. Control tokens written out in it are tokens.",
     ),
@@ -110,7 +110,7 @@ export const OllamaGenerateRequest = z
   .meta({ id: "OllamaGenerateRequest" });
 export type OllamaGenerateRequest = z.infer<typeof OllamaGenerateRequest>;
 
-/** A text that has to be empty. */
+/** A text field that must be empty. */
 function unsupported(why: string) {
   return optional(z.string().max(0, `not supported: ${why}`)).describe(
     "Not supported: must be empty.",
@@ -133,7 +133,7 @@ const WireCall = z.object({
 });
 export type OllamaCall = z.infer<typeof WireCall>;
 
-/** In every line of a response. */
+/** Fields of every line of a response. */
 const lineFields = {
   model: z.string(),
   created_at: z.string(),

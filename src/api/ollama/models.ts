@@ -1,4 +1,4 @@
-// Ollama's endpoints about models: /api/tags, /api/show, /api/ps, /api/pull, /api/delete, and /api/version
+// Ollama's model endpoints: /api/tags, /api/show, /api/ps, /api/pull, /api/delete, and /api/version
 import { z } from "zod";
 import { optional, withDefault } from "../field.ts";
 
@@ -10,7 +10,7 @@ const nameFields = {
 
 type Named = { model?: string | undefined; name?: string | undefined };
 
-/** Ollama's own clients send the one or the other. */
+/** Ollama's clients send one or the other. */
 function withName<T extends z.ZodType<Named>>(fields: T) {
   return fields.transform(({ model, name: older = model, ...rest }, context) => {
     const given = model ?? older;
@@ -40,9 +40,9 @@ export const OllamaPullRequest = withName(
 export const OllamaPullStatus = z
   .object({
     status: z.string().describe("success at the end."),
-    digest: z.string().optional().describe("The commit that is pulled."),
+    digest: z.string().optional().describe("The commit being pulled."),
     total: z.int().optional().describe("Bytes of the model."),
-    completed: z.int().optional().describe("Bytes of it that are here."),
+    completed: z.int().optional().describe("Bytes downloaded so far."),
   })
   .meta({ id: "OllamaPullStatus" });
 export type OllamaPullStatus = z.infer<typeof OllamaPullStatus>;
@@ -75,8 +75,8 @@ export const OllamaPs = z
     models: z.array(
       z.object({
         ...modelFields,
-        size_vram: z.int().describe("The part of it that is on a GPU."),
-        expires_at: z.string().describe("When it is unloaded if no request comes."),
+        size_vram: z.int().describe("Bytes on a GPU."),
+        expires_at: z.string().describe("When it is unloaded without further requests."),
         context_length: z.int(),
       }),
     ),

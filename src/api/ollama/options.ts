@@ -1,14 +1,14 @@
-// What Ollama's requests have in common: the model's name, how long it stays loaded, and the options by name.
+// Fields shared by Ollama's requests: the model's name, how long it stays loaded, and the options by name.
 import { z } from "zod";
 import { optional, stringOrList } from "../field.ts";
 import { modelField } from "../sampling.ts";
 
 const tolerated = "Accepted for compatibility; has no effect.";
 
-/** In Ollama every name has a tag, and `latest` is the default. */
+/** Names in Ollama have a tag; `latest` is the default. */
 export const ollamaModel = modelField.transform((name) => name.replace(/:latest$/, ""));
 
-/** Only what has no effect is accepted. */
+/** Accepts only the value without effect. */
 const only = <T extends number | boolean>(value: T, meaning: string) =>
   optional(z.literal(value, { error: `only ${value} is supported` })).describe(
     `Only ${value}: ${meaning}.`,
@@ -51,14 +51,14 @@ const Options = z.object({
     "Subtracted from a token's logit for each time it was generated.",
   ),
   num_ctx: optional(z.int().min(1)).describe(
-    "The context that is needed: a model with a shorter one is refused.",
+    "Required context length: a model with a shorter one is rejected.",
   ),
   repeat_last_n: only(-1, "penalties count all tokens"),
   typical_p: only(1, "there is no such sampling"),
   tfs_z: only(1, "there is no such sampling"),
   mirostat: only(0, "there is no such sampling"),
   penalize_newline: only(true, "a new line is a token as any other"),
-  // How Ollama uses the machine. The answers are the same.
+  // Tuning of Ollama's own runtime, without effect on answers.
   num_keep: tolerance(z.int()),
   num_batch: tolerance(z.int()),
   num_gpu: tolerance(z.int()),
@@ -86,7 +86,7 @@ const unitsMs: Readonly<Record<string, number>> = {
   h: 36e5,
 };
 
-/** As Go writes durations, such as 1h30m. Negative ones mean forever. */
+/** Parses Go's durations, such as 1h30m. Negative ones mean forever. */
 function durationMs(value: number | string): number {
   if (typeof value === "number") return value < 0 ? Number.POSITIVE_INFINITY : value * 1000;
   if (value === "0") return 0;

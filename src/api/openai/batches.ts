@@ -7,11 +7,11 @@ const metadata = z
   .record(z.string().max(64), z.string().max(512))
   .refine((pairs) => Object.keys(pairs).length <= 16, "expected at most 16 pairs");
 
-/** Seconds; a timer takes 24 days at most. */
+/** In seconds; timers are limited to 24 days. */
 const [MIN_WINDOW, MAX_WINDOW] = [1, 14 * 86_400];
 const units: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** Undefined if it is no time of that kind. */
+/** Undefined if the window is invalid. */
 export function windowSeconds(window: string): number | undefined {
   const [, count, unit = ""] = /^(\d{1,7})([smhd])$/.exec(window) ?? [];
   const seconds = Number(count) * (units[unit] ?? Number.NaN);
@@ -21,11 +21,11 @@ export function windowSeconds(window: string): number | undefined {
 export const BatchRequest = z
   .object({
     input_file_id: z.string().describe("An uploaded file of requests: a JSON object a line."),
-    endpoint: z.string().describe("Where the requests go, such as /v1/chat/completions."),
+    endpoint: z.string().describe("The endpoint of the requests, such as /v1/chat/completions."),
     completion_window: z
       .string()
       .refine((window) => windowSeconds(window) !== undefined, "expected 1s to 14d, such as 24h")
-      .describe("How long it may take, such as 24h: what is not answered by then expires."),
+      .describe("Time limit, such as 24h; requests unanswered by then expire."),
     metadata: optional(metadata).describe("Up to 16 texts by name, returned with the batch."),
     output_expires_after: optional(expiresAfter).describe("When the output is deleted."),
   })

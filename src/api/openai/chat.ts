@@ -76,7 +76,7 @@ export type ChatMessage = z.infer<typeof ChatMessage>;
 
 export const chatMessages = list(ChatMessage, 16_384, 1).describe("The conversation so far.");
 
-/** How the chat template is applied. */
+/** Options of the chat template. */
 export const templateFields = {
   add_generation_prompt: optional(z.boolean()).describe(
     "Whether the prompt ends with the header of the assistant's turn. Default: true, unless the final message is continued.",

@@ -7,7 +7,7 @@ export const expiresAfter = z.object({
   seconds: z.int().min(3600).max(2_592_000).describe("From an hour to 30 days."),
 });
 
-/** The fields of the form, apart from the file. */
+/** The form's fields besides the file. */
 export const FileFields = z.object({
   purpose: z.literal("batch").describe("Only batch: the input of a batch."),
   expires_after: optional(expiresAfter).describe(
@@ -49,7 +49,7 @@ export const FileDeleted = z
   .meta({ id: "FileDeleted" });
 export type FileDeleted = z.infer<typeof FileDeleted>;
 
-/** The query of a list of at most so many. */
+/** The query of a paginated list with at most `max` items per page. */
 export const pageQuery = (max: number, preset: number) =>
   z.object({
     after: z.string().optional(),

@@ -1,4 +1,4 @@
-// POST /v1/rerank, in the shape of Jina and Cohere, and POST /v1/score, in vLLM's.
+// POST /v1/rerank, compatible with Jina and Cohere, and POST /v1/score, compatible with vLLM.
 import { z } from "zod";
 import { list, optional, refused, withDefault } from "../field.ts";
 import { texts } from "../prompts.ts";
@@ -8,7 +8,7 @@ const MAX_TEXTS = 2048;
 
 const Text = z.string().min(1);
 
-/** What both endpoints have. */
+/** Fields of both endpoints. */
 const scoreFields = {
   model: modelField,
   instruction: optional(z.string().min(1)).describe(

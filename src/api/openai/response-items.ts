@@ -1,9 +1,9 @@
-// The items of OpenAI's Responses API: what a response is made from, and what it is made of.
+// The input and output items of OpenAI's Responses API.
 import { z } from "zod";
 import { list, optional, stringOrList } from "../field.ts";
 
 const id = optional(z.string()).describe("The item's id.");
-const status = optional(z.string()).describe("How far the item came.");
+const status = optional(z.string()).describe("The item's status.");
 const callId = z.string().min(1).describe("The id that ties a call and its output together.");
 const namespace = optional(z.string()).describe("The namespace of the tool.");
 
@@ -17,7 +17,7 @@ const RefusalPart = z.object({
   refusal: z.string().describe("Its text."),
 });
 
-/** A part that cannot be honoured. */
+/** A part type that is rejected. */
 function refusedPart<T extends string>(type: T, message: string) {
   return z
     .object({ type: z.literal(type).describe("Not supported.") })
@@ -112,7 +112,7 @@ const ReasoningItem = z.object({
       64,
     ),
   ).describe("The reasoning itself."),
-  encrypted_content: optional(z.string()).describe("As the server sent it: the reasoning itself."),
+  encrypted_content: optional(z.string()).describe("The reasoning, as returned by the server."),
   id,
   status,
 });

@@ -1,4 +1,4 @@
-// OpenAI's POST /v1/responses, and the responses that are stored.
+// OpenAI's POST /v1/responses, and the endpoints of stored responses.
 import { z } from "zod";
 import { anyObject, list, optional, refused, stringOrList, withDefault } from "../field.ts";
 import { modelField, ServiceTier } from "../sampling.ts";
@@ -47,13 +47,13 @@ export const ResponsesRequest = z
       error: "expected a string or an array of items",
     }).describe("A text of the user, or the conversation so far as items."),
     instructions: optional(z.string()).describe(
-      "A message of the developer before all others. It is not carried over to the next response.",
+      "A message of the developer before all others. Not carried over to the next response.",
     ),
     previous_response_id: optional(z.string().max(128)).describe(
-      "A stored response, whose conversation goes on.",
+      "A stored response whose conversation is continued.",
     ),
     store: withDefault(z.boolean(), true).describe(
-      "Whether the response is stored, to be read again or to be gone on with.",
+      "Whether the response is stored, to be retrieved or continued.",
     ),
     max_output_tokens: optional(z.int().min(1)).describe(
       "The maximum number of tokens to generate. Default: as many as fit the context.",

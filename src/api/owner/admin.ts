@@ -1,4 +1,4 @@
-// POST /models/load, /models/unload and /requests/cancel, GET /ps: the owner's endpoints.
+// The owner's endpoints: POST /models/load, /models/unload and /requests/cancel, GET /ps.
 import { z } from "zod";
 
 const model = z.string().min(1).max(512).describe("The model's name.");
@@ -18,8 +18,8 @@ export const ModelStates = z
   .object({
     memory: z.object({
       total_bytes: z.int(),
-      usable_bytes: z.int().describe("What models may take."),
-      room_bytes: z.int().describe("What is left for one more."),
+      usable_bytes: z.int().describe("Limit for models."),
+      room_bytes: z.int().describe("Free for another model."),
     }),
     models: z.array(
       z.object({
@@ -27,21 +27,19 @@ export const ModelStates = z
         state: z.enum(["loaded", "loading", "failed", "not loaded"]),
         uses: z.int().describe("Requests that use it."),
         is_main: z.boolean().describe("Whether the server was started with it."),
-        loaded_bytes: z.int().optional().describe("Of a load under way."),
+        loaded_bytes: z.int().optional().describe("Bytes loaded so far, while loading."),
         total_bytes: z.int().optional(),
         file_bytes: z.int(),
         fits: z
           .boolean()
-          .describe(
-            "Whether there is memory for it beside what is loaded, by the size of its files.",
-          ),
+          .describe("Whether it fits beside the loaded models, estimated from its file size."),
         format: z.string(),
         architecture: z.string().optional(),
         parameters: z.int().optional(),
         quantization: z.string().optional(),
-        dtype: z.string().optional().describe("Of the weights that are not quantized."),
-        context_length: z.int().optional().describe("The longest that the model was made for."),
-        max_model_len: z.int().optional().describe("The longest there is memory for, once loaded."),
+        dtype: z.string().optional().describe("dtype of unquantized weights."),
+        context_length: z.int().optional().describe("Context length the model was trained with."),
+        max_model_len: z.int().optional().describe("Context length that fits, once loaded."),
       }),
     ),
     popular: z
@@ -49,12 +47,12 @@ export const ModelStates = z
         z.object({
           name: z.string().describe("A short name, such as qwen3:4b."),
           repo: z.string(),
-          bytes: z.int().optional().describe("Of the weights, about."),
+          bytes: z.int().optional().describe("Approximate size of the weights."),
           context_length: z.int().optional(),
-          fits: z.boolean().optional().describe("Whether there is memory for it."),
+          fits: z.boolean().optional().describe("Whether it fits in memory."),
         }),
       )
-      .describe("Models of the hub that many people use and that are not here."),
+      .describe("Popular models of the hub that are not on this machine."),
   })
   .meta({ id: "ModelStates" });
 export type ModelStates = z.infer<typeof ModelStates>;
@@ -68,11 +66,11 @@ export const PlanResponse = z
     fits: z.boolean(),
     problem: z.string().optional().describe("Why it cannot be loaded."),
     dtype: z.string().optional(),
-    weight_bytes: z.int().optional().describe("As they are held in memory."),
-    kv_bytes: z.int().optional().describe("The pool of KV blocks and states."),
-    step_bytes: z.int().optional().describe("The arrays of the largest step."),
-    max_model_len: z.int().optional().describe("The longest sequence there is memory for."),
-    memory_limit_bytes: z.int().optional().describe("What models may take now."),
+    weight_bytes: z.int().optional().describe("Size in memory."),
+    kv_bytes: z.int().optional().describe("Size of the KV pool, including recurrent states."),
+    step_bytes: z.int().optional().describe("Peak activations of the largest step."),
+    max_model_len: z.int().optional().describe("Maximum sequence length that memory allows."),
+    memory_limit_bytes: z.int().optional().describe("Current memory limit of models."),
   })
   .meta({ id: "PlanResponse" });
 export type PlanResponse = z.infer<typeof PlanResponse>;
@@ -113,11 +111,11 @@ export const PsResponse = z
             total: z.int(),
             free: z.int(),
             held: z.int().describe("In use by sequences."),
-            snapshots: z.int().describe("Kept for prompts with the same beginning."),
-            bytes: z.int().describe("The size of one."),
+            snapshots: z.int().describe("Kept for prompts with the same prefix."),
+            bytes: z.int().describe("Size of one slot."),
           })
           .optional()
-          .describe("States of recurrent layers; only for models that have such."),
+          .describe("State slots, for models with recurrent layers."),
         steps: z.int(),
         preemptions: z.int(),
         prompt_tokens: z.int(),
@@ -126,11 +124,11 @@ export const PsResponse = z
         collectives: z
           .object({
             count: z.int(),
-            sent_bytes: z.number().describe("By the first rank."),
-            ms: z.number().describe("In all of them, estimated from those of every 64th step."),
+            sent_bytes: z.number().describe("Sent by rank 0."),
+            ms: z.number().describe("Total duration, estimated from every 64th step."),
           })
           .optional()
-          .describe("Of the ranks that the model is divided among, since they were started."),
+          .describe("Collectives of the model's ranks since their start."),
       }),
     ),
     ranks: z
@@ -138,7 +136,7 @@ export const PsResponse = z
         z.object({
           rank: z.int(),
           host: z.string(),
-          pid: z.int().optional().describe("On the server's own host."),
+          pid: z.int().optional().describe("Only for ranks on the server's host."),
           state: z.enum(["starting", "connected", "ready"]),
         }),
       )

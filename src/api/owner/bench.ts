@@ -1,4 +1,4 @@
-// POST /bench: a benchmark of this server, run by itself.
+// POST /bench: the server benchmarks itself.
 import { z } from "zod";
 import { list, optional, withDefault } from "../field.ts";
 import { modelField } from "../sampling.ts";
@@ -8,12 +8,12 @@ const modes = ["compare", "single", "batched", "sweep", "prefix", "mixed", "prio
 export const BenchRequest = z
   .object({
     model: modelField,
-    mode: withDefault(z.enum(modes), "compare").describe("As of `mlx-serve bench`."),
-    requests: withDefault(z.int().min(1).max(256), 8).describe("The requests of a pass."),
-    max_tokens: withDefault(z.int().min(1).max(4096), 32).describe("The tokens of an answer."),
-    repeat: withDefault(z.int().min(1).max(20), 1).describe("How often each pass is measured."),
+    mode: withDefault(z.enum(modes), "compare").describe("The mode of `mlx-serve bench`."),
+    requests: withDefault(z.int().min(1).max(256), 8).describe("Requests per pass."),
+    max_tokens: withDefault(z.int().min(1).max(4096), 32).describe("Maximum tokens of an answer."),
+    repeat: withDefault(z.int().min(1).max(20), 1).describe("Number of measured passes."),
     levels: optional(list(z.int().min(1).max(256), 12, 1)).describe(
-      "Of a sweep: the numbers of requests at once. Default: 1, 2, 4, 8, 16.",
+      "Concurrency levels of a sweep. Default: 1, 2, 4, 8, 16.",
     ),
   })
   .meta({ id: "BenchRequest" });

@@ -1,4 +1,4 @@
-// GET /console.json: who the console is to the server, before it asks for anything that needs a key.
+// GET /console.json: the console's identity on the server, requested before anything that needs a key.
 import { z } from "zod";
 import { Health } from "./health.ts";
 
@@ -6,7 +6,7 @@ export const ConsoleSession = z
   .object({
     needs_key: z.boolean().describe("Whether the server has keys."),
     sent_key: z.boolean().describe("Whether the request had one."),
-    health: Health.describe("As of /health."),
+    health: Health.describe("The content of /health."),
     caller: z
       .object({
         name: z.string(),
@@ -15,7 +15,7 @@ export const ConsoleSession = z
         version: z.string().describe("The server's version."),
       })
       .nullable()
-      .describe("Whose key it is; null if the server needs one and does not know this one."),
+      .describe("The key's identity; null if a key is needed and this one is missing or wrong."),
   })
   .meta({ id: "ConsoleSession" });
 export type ConsoleSession = z.infer<typeof ConsoleSession>;

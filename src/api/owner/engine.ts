@@ -1,4 +1,4 @@
-// GET /engine/events: what the engine does, as it does it.
+// GET /engine/events: the engine's activity as a stream.
 import { z } from "zod";
 import { PsResponse, Tier } from "./admin.ts";
 
@@ -14,7 +14,7 @@ const StepsEvent = z.object({
         .array(z.int())
         .optional()
         .describe(
-          "Three numbers for each sequence: the index of its request, its tokens, and 1 if they are its prompt's. Absent where they are those of the model's step before in this event.",
+          "Three numbers per sequence: the index of its request, its tokens, and 1 for prefill. Absent if equal to the model's previous step in this event.",
         ),
       preempted: z.int(),
       running: z.int(),
@@ -39,7 +39,7 @@ const StepsEvent = z.object({
       }),
     )
     .describe("Requests that have ended."),
-  left_out: z.int().describe("Steps that were too many to be told."),
+  left_out: z.int().describe("Steps omitted because there were too many."),
 });
 
 const StateEvent = z.object({
@@ -48,8 +48,8 @@ const StateEvent = z.object({
   admitted: z.int().describe("Requests that have been admitted and have not ended."),
   memory: z.object({
     total_bytes: z.int(),
-    usable_bytes: z.int().describe("What models may take."),
-    room_bytes: z.int().describe("What is left for one more."),
+    usable_bytes: z.int().describe("Limit for models."),
+    room_bytes: z.int().describe("Free for another model."),
   }),
   latency: z
     .array(
@@ -58,11 +58,11 @@ const StateEvent = z.object({
         limits: z.array(z.number()).describe("In seconds."),
         counts: z
           .array(z.int())
-          .describe("At most each limit and above the one before; the last, above all limits."),
+          .describe("Per bucket, up to each limit; the last one counts values above all limits."),
         count: z.int(),
       }),
     )
-    .describe("As in /metrics, of all keys and models together."),
+    .describe("As in /metrics, summed over all keys and models."),
   maps: z.array(
     z.object({
       model: z.string(),
@@ -70,7 +70,7 @@ const StateEvent = z.object({
       cells: z
         .string()
         .describe(
-          "The blocks of the KV cache: free is `.`, cached `c`, held `h`, shared `s`; the most used one of a cell.",
+          "The blocks of the KV cache: free is `.`, cached `c`, held `h`, shared `s`; a cell shows its most used block.",
         ),
       followed: z.array(z.object({ id: z.string(), index: z.int(), cells: z.array(z.int()) })),
     }),
@@ -79,7 +79,7 @@ const StateEvent = z.object({
 
 const LostEvent = z.object({
   type: z.literal("lost"),
-  steps: z.int().describe("Steps that this client was too slow for."),
+  steps: z.int().describe("Steps lost because this client read too slowly."),
 });
 
 export const EngineFeedEvent = z

@@ -10,22 +10,17 @@ export const Health = z
         kind: z
           .enum(["load", "warm_up", "compile", "drain"])
           .describe("Loading a model, warming one up, compiling kernels, or finishing requests."),
-        model: z.string().optional().describe("Which one."),
-        done: z
-          .int()
-          .optional()
-          .describe("How far it is: bytes of weights, steps, or kernels that were begun."),
-        total: z.int().optional().describe("Of how many, where that is known."),
-        requests: z.int().optional().describe("Requests that are under way while it drains."),
+        model: z.string().optional().describe("The model's name."),
+        done: z.int().optional().describe("Progress: bytes of weights, steps, or kernels started."),
+        total: z.int().optional().describe("The total, if known."),
+        requests: z.int().optional().describe("Requests still running while draining."),
       })
       .optional()
-      .describe("Long work that the server is at."),
+      .describe("Long-running work in progress."),
     uncaught_errors: z
       .int()
       .optional()
-      .describe(
-        "Errors outside any request since the start, if there were some; the log has them.",
-      ),
+      .describe("Errors outside any request since the start, if any; the log has details."),
   })
   .meta({ id: "Health" });
 export type Health = z.infer<typeof Health>;

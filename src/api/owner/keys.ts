@@ -1,8 +1,8 @@
-// /keys: whose requests the server accepts, and what they have used.
+// /keys: the API keys and their usage.
 import { z } from "zod";
 import { Tier } from "./admin.ts";
 
-const limit = z.int().nullable().describe("Null if there is none.");
+const limit = z.int().nullable().describe("Null if unlimited.");
 
 export const KeyList = z
   .object({
@@ -33,7 +33,7 @@ const name = z
   .min(1)
   .max(40)
   .describe("The key's name: letters, digits, dots, dashes and underscores.");
-const newLimit = z.int().positive().optional().describe("Not limited where it is left out.");
+const newLimit = z.int().positive().optional().describe("Unlimited by default.");
 
 export const AddKeyRequest = z
   .object({
@@ -46,7 +46,7 @@ export const AddKeyRequest = z
         concurrent: newLimit,
       })
       .default({})
-      .describe("How much the key may ask for."),
+      .describe("The key's limits."),
   })
   .meta({ id: "AddKeyRequest" });
 export type AddKeyRequest = z.infer<typeof AddKeyRequest>;
@@ -55,7 +55,7 @@ export const AddKeyResponse = z
   .object({
     name: z.string(),
     object: z.literal("key"),
-    key: z.string().describe("The key itself, this once: the server keeps its hash alone."),
+    key: z.string().describe("The key, returned only here: the server stores its hash."),
   })
   .meta({ id: "AddKeyResponse" });
 export type AddKeyResponse = z.infer<typeof AddKeyResponse>;

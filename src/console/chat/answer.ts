@@ -1,4 +1,4 @@
-// Streams one answer: chunks of the server in, the message as it grows out.
+// Streams one answer: turns the server's chunks into successive states of the message.
 
 import type { ErrorResponse } from "../../api/error.ts";
 import type { ChatChunk } from "../../api/openai/chat.ts";
@@ -7,7 +7,7 @@ import type { Call, Message } from "./chat.ts";
 
 type Delta = NonNullable<ChatChunk["choices"][number]>["delta"];
 
-/** Calls `onChange` with every state of the message, the last of which is no longer streaming. */
+/** Calls `onChange` with each state of the message; the last one is no longer streaming. */
 export async function streamAnswer(
   start: Message,
   body: object,

@@ -1,4 +1,4 @@
-// The chats: a list of them, the open one, and its settings.
+// The chat page: the list of chats, the open chat, and its settings.
 import { useEffect, useLayoutEffect, useRef, useState } from "hono/jsx/dom";
 import { Problem, SelectField } from "../parts/form.tsx";
 import { session } from "../parts/session.ts";
@@ -25,7 +25,7 @@ import { Composer, ResultForm } from "./composer.tsx";
 import { MessageView } from "./message.tsx";
 import { SettingsPanel } from "./settings-panel.tsx";
 
-/** So near to the end of a thread it is followed as it grows. */
+/** Distance from the end of a thread within which it scrolls along as it grows. */
 const NEAR_PX = 80;
 
 export function ChatPage() {

@@ -1,11 +1,11 @@
-// A chat as a tree of messages. An edited question or another answer is a sibling of the one before, so nothing is
-// lost. A column is one way through the tree, from its leaf up, with the model that answers there; side by side two
-// columns get the same questions.
+// A chat as a tree of messages. An edited question or a retried answer is a sibling of the previous version, so nothing
+// is lost. A column is one path through the tree, given by its leaf, with the model that answers there; two columns
+// side by side get the same questions.
 
 export type Call = { id: string; name: string; arguments: string };
 
 export type Figures = {
-  /** Until the first token, as the page has seen it. */
+  /** Time to first token, measured in the page. */
   ttftMs?: number;
   tokensPerSecond?: number;
   promptTokens?: number;
@@ -18,13 +18,13 @@ export type Message = {
   parent: string | undefined;
   role: "user" | "assistant" | "tool";
   text: string;
-  /** Of a tool's result: the call that it answers. */
+  /** For a tool's result: the id of its call. */
   callId?: string;
   thought?: string;
   calls?: readonly Call[];
   model?: string;
   state?: "streaming" | "done" | "stopped" | "failed";
-  /** Whether it was constrained to a schema. */
+  /** Whether the answer was constrained to a schema. */
   isJson?: boolean;
   error?: string;
   finish?: string;
@@ -33,7 +33,7 @@ export type Message = {
 
 export type Column = { model: string; leaf: string | undefined };
 
-/** As they are typed: empty is the server's default. */
+/** As typed; empty means the server's default. */
 export type ChatSettings = {
   system: string;
   temperature: string;
@@ -83,7 +83,7 @@ const noSettings: ChatSettings = {
 
 const UNTITLED = "New chat";
 
-/** Not `crypto.randomUUID`: pages of plain http from another machine, as on a phone, have none. */
+/** Not `crypto.randomUUID`, which is missing on pages over plain http from another machine. */
 export const newId = () =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 
@@ -93,7 +93,7 @@ export function newChat(model: string, settings: ChatSettings = noSettings): Cha
   return { id, title: UNTITLED, changedMs, settings, messages: {}, columns };
 }
 
-/** From the first message to the leaf. */
+/** The messages from the first to the leaf. */
 export function pathTo({ messages }: Chat, leaf: string | undefined): Message[] {
   const path: Message[] = [];
   for (let at = leaf; at !== undefined; at = messages[at]?.parent) {
@@ -104,7 +104,7 @@ export function pathTo({ messages }: Chat, leaf: string | undefined): Message[] 
   return path;
 }
 
-/** The message and its alternatives, oldest first. Answers of other models are not alternatives. */
+/** The message and its alternatives, oldest first. Answers of other models do not count. */
 export function versionsOf({ messages }: Chat, message: Message): Message[] {
   return Object.values(messages).filter(
     ({ parent, role, model }) =>
@@ -112,7 +112,7 @@ export function versionsOf({ messages }: Chat, message: Message): Message[] {
   );
 }
 
-/** The end of the newest way down from a message, with the answers of the model where it has given any. */
+/** The leaf of the newest path below a message, preferring answers of the model. */
 export function newestLeaf(chat: Chat, from: Message, model: string): string {
   const below = Object.values(chat.messages).filter(({ parent }) => parent === from.id);
   const next = below.findLast((each) => each.model === model) ?? below.at(-1);
@@ -136,7 +136,7 @@ function titleOf(text: string): string {
   return line.length > 48 ? `${line.slice(0, 47)}…` : line || UNTITLED;
 }
 
-/** The body of the request for the next message. Throws where a schema or tools are no JSON. */
+/** The request body for the next message. Throws if the schema or tools are not valid JSON. */
 export function requestOf(settings: ChatSettings, model: string, path: readonly Message[]): object {
   const numbers = numberFields.flatMap((field) => {
     const value = settings[field].trim();
@@ -196,7 +196,7 @@ function jsonOf(field: string, text: string): unknown {
   }
 }
 
-/** Functions may be given bare, or as OpenAI wraps them. */
+/** Functions may be given bare, or wrapped as in OpenAI's API. */
 function toolsOf(value: unknown): unknown[] {
   const list = Array.isArray(value) ? value : [value];
   return list.map((each) => {

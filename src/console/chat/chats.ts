@@ -1,4 +1,4 @@
-// The chats that the browser keeps, the one that is open, and what can be done with it.
+// The chats stored in the browser, the open one, and the actions on them.
 import { keep, kept, keptNames } from "../parts/kept.ts";
 import { messageOf } from "../parts/server.ts";
 import { Store } from "../parts/store.ts";
@@ -18,13 +18,13 @@ import {
 
 export const chats = new Store<readonly Chat[]>(keptChats());
 export const openId = new Store<string | undefined>(chats.value[0]?.id);
-/** What cannot be done, in words. */
+/** The current error message. */
 export const problem = new Store("");
 
-/** By id of the message. */
+/** Running answers, by message id. */
 const streams = new Map<string, AbortController>();
 
-/** The last change of a message reaches the page with the next frame, however many tokens come before. */
+/** Delay before changes are written to the browser's storage. */
 const SAVE_MS = 1000;
 
 function keptChats(): Chat[] {
@@ -35,7 +35,7 @@ function keptChats(): Chat[] {
       return [];
     }
   });
-  // An answer cannot go on after the page was closed.
+  // Answers do not survive closing the page.
   const settled = all.map((chat) => ({
     ...chat,
     messages: Object.fromEntries(
@@ -57,7 +57,7 @@ function save(): void {
   for (const id of unsaved) {
     const chat = chatOf(id);
     if (!chat || keep(`chat.${id}`, JSON.stringify(chat))) continue;
-    problem.set("The browser's storage is full: delete chats, or the last ones are lost.");
+    problem.set("The browser's storage is full: delete chats, or recent changes are lost.");
   }
   unsaved.clear();
 }
@@ -74,7 +74,7 @@ function put(chat: Chat): void {
   saveTimer ??= setTimeout(save, SAVE_MS);
 }
 
-/** The open chat, changed. */
+/** Changes the chat, if it still exists. */
 function change(id: string, make: (chat: Chat) => Chat): void {
   const chat = chatOf(id);
   if (chat) put(make(chat));
@@ -106,7 +106,7 @@ export function setModel(id: string, column: number, model: string): void {
   }));
 }
 
-/** A second column gets the questions so far, and its model the next one; without one it goes. */
+/** Adds a second column with the conversation so far, or removes it if `model` is undefined. */
 export function setSecondColumn(id: string, model: string | undefined): void {
   change(id, (chat) => {
     const [first] = chat.columns;
@@ -115,7 +115,7 @@ export function setSecondColumn(id: string, model: string | undefined): void {
   });
 }
 
-/** The same question in every column. */
+/** Sends a question in every column. */
 export function sendQuestion(id: string, text: string): void {
   const chat = chatOf(id)!;
   const isSame = chat.columns.every(({ leaf }) => leaf === chat.columns[0]!.leaf);
@@ -126,7 +126,7 @@ export function sendQuestion(id: string, text: string): void {
   }
 }
 
-/** A new version of a question, in one column. */
+/** Adds a new version of a question in one column. */
 export function editQuestion(id: string, column: number, before: Message, text: string): void {
   addAndAnswer(id, column, { ...before, id: newId(), text });
 }
@@ -136,7 +136,7 @@ export function sendResult(id: string, column: number, callId: string, text: str
   addAndAnswer(id, column, { id: newId(), parent: leaf, role: "tool", callId, text });
 }
 
-/** Another answer to the same question. */
+/** Requests another answer to the same question. */
 export function retry(id: string, column: number, answer: Message): void {
   change(id, (chat) => withLeaf(chat, column, answer.parent));
   void answerIn(id, column);
@@ -149,7 +149,7 @@ export function showVersion(id: string, column: number, message: Message): void 
   });
 }
 
-/** Ends the answers of a chat that are still streamed. */
+/** Aborts the answers of a chat that are still streaming. */
 export function stop(id: string): void {
   for (const message of Object.keys(chatOf(id)?.messages ?? {})) streams.get(message)?.abort();
 }
@@ -159,7 +159,7 @@ function addAndAnswer(id: string, column: number, message: Message): void {
   if (missingResults(chatOf(id)!, column).length === 0) void answerIn(id, column);
 }
 
-/** Calls without a result: the model gets all results at once. */
+/** Calls without a result: the model continues once it has all results. */
 export function missingResults(chat: Chat, column: number): readonly string[] {
   const path = pathTo(chat, chat.columns[column]!.leaf);
   const last = path.findLastIndex(({ role }) => role === "assistant");
@@ -198,7 +198,7 @@ async function answerIn(id: string, column: number): Promise<void> {
   streams.delete(answer.id);
 }
 
-/** Calls it with the newest value once a frame, and at once where nothing is drawn. */
+/** Throttles calls to one per frame, with the newest value; calls immediately while the page is hidden. */
 function eachFrame<T>(call: (value: T) => void): (value: T) => void {
   let newest: { value: T } | undefined;
   const flush = () => {

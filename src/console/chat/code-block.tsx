@@ -1,4 +1,4 @@
-// Text in a fixed font, with a button that copies it, and JSON in colours.
+// A code block with a copy button, and syntax colours for JSON.
 import { CopyButton } from "../parts/copy-button.tsx";
 
 export function CodeBlock({ text, language }: { text: string; language: string }) {
@@ -15,7 +15,7 @@ export function CodeBlock({ text, language }: { text: string; language: string }
   );
 }
 
-/** Indented where it is complete, as it is where it is not. */
+/** Indented if it is complete JSON, otherwise unchanged. */
 export function JsonBlock({ text }: { text: string }) {
   return <CodeBlock text={indented(text)} language="json" />;
 }

@@ -1,4 +1,4 @@
-// Where a question is typed: Enter sends it, Shift and Enter begins a line. After calls it takes their results.
+// The input of questions: Enter sends, Shift+Enter starts a new line. Also the input of tool results.
 import { useState } from "hono/jsx/dom";
 import { valueOf } from "../parts/form.tsx";
 import type { Call } from "./chat.ts";

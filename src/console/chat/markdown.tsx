@@ -1,5 +1,5 @@
-// Markdown as DOM nodes. The parser's tokens become elements and texts here, one by one, so what a model writes is
-// never HTML: tags are shown as they are, images are not loaded, and links lead to web pages only.
+// Renders Markdown as DOM nodes. Elements are created from the parser's tokens, so model output never becomes HTML:
+// tags are shown as text, images are not loaded, and links lead only to web pages.
 
 import { memo } from "hono/jsx/dom";
 import { lexer, type MarkedToken, type Token, type Tokens } from "marked";
@@ -55,12 +55,12 @@ function nodeOf(token: MarkedToken): Node | Node[] {
     case "def":
       return "";
     default:
-      // HTML is a text like any other.
+      // HTML is shown as text.
       return token.raw;
   }
 }
 
-/** A chat has headings of its own above. */
+/** Levels start at h3: the page has headings above. */
 function heading({ depth, tokens }: Tokens.Heading): Node {
   const content = blocks(tokens);
   if (depth === 1) return <h3>{content}</h3>;
@@ -100,7 +100,7 @@ function table({ header, rows, align }: Tokens.Table): Node {
   );
 }
 
-/** As it was written where it does not lead to a web page. */
+/** Shown as its source unless it leads to a web page. */
 function link(href: string, raw: string, content: Node[]): Node {
   if (!/^https?:\/\//i.test(href)) return raw;
   return (
@@ -119,7 +119,7 @@ const entities: Readonly<Record<string, string>> = {
   nbsp: "\u00a0",
 };
 
-/** Character references of HTML are Markdown too. */
+/** Decodes HTML character references, which are part of Markdown. */
 function unescaped(text: string): string {
   return text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w+));/gi, (all, decimal, hex, name) => {
     if (name !== undefined) return entities[name] ?? all;

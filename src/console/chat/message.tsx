@@ -1,4 +1,4 @@
-// One message of a chat with what can be done to it.
+// One message of a chat, with its actions.
 import { memo, useState } from "hono/jsx/dom";
 import { CopyButton } from "../parts/copy-button.tsx";
 import { valueOf } from "../parts/form.tsx";
@@ -9,7 +9,7 @@ import { Markdown } from "./markdown.tsx";
 
 export type MessageProps = {
   message: Message;
-  /** Which of how many versions it is. */
+  /** Index of this version, and the number of versions. */
   version: number;
   versions: number;
   onVersion(step: -1 | 1): void;
@@ -17,7 +17,7 @@ export type MessageProps = {
   onRetry(): void;
 };
 
-/** The callbacks are made anew with every rendering, and mean the same. */
+/** Callbacks are ignored: they are recreated on each rendering but equivalent. */
 const isSame = (before: MessageProps, after: MessageProps) =>
   before.message === after.message &&
   before.version === after.version &&

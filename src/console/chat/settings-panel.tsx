@@ -1,4 +1,4 @@
-// What is sent with every question of a chat.
+// The settings sent with every question of a chat.
 import { SelectField, TextArea, TextField } from "../parts/form.tsx";
 import { type ChatSettings, numberFields } from "./chat.ts";
 

@@ -1,4 +1,4 @@
-// The blocks of a model's KV cache, a square each, in the order of the pool.
+// The blocks of a model's KV cache as a grid of squares, in the order of the pool.
 import type { StateEvent } from "../../api/owner/engine.ts";
 import { whole } from "../parts/numbers.ts";
 import { Canvas, inkOf } from "./canvas.tsx";
@@ -14,7 +14,7 @@ const states = [
 ] as const;
 
 const [SMALL, LARGE, GAP] = [5, 11, 1];
-/** Up to so many cells are drawn large. */
+/** Maximum number of cells drawn large. */
 const FEW = 1200;
 
 export function BlockMapView({ map, blocks }: { map: BlockMap; blocks: Blocks }) {
@@ -27,7 +27,7 @@ export function BlockMapView({ map, blocks }: { map: BlockMap; blocks: Blocks })
       <SizedMap map={map} size={size} lit={lit} label={label} />
       {map.blocks_per_cell > 1 && (
         <p class="note">
-          A square stands for {map.blocks_per_cell} blocks, by the most used of them.
+          A square stands for {map.blocks_per_cell} blocks and shows the most used of them.
         </p>
       )}
     </>
@@ -55,7 +55,7 @@ type MapProps = { map: BlockMap; size: number; lit: ReadonlySet<number>; label: 
 
 function SizedMap({ map, size, lit, label }: MapProps) {
   const pitch = size + GAP;
-  // As high as it is on a card of usual width; the drawing itself takes the width that there is.
+  // The height for a card of usual width; the drawing uses the actual width.
   const height = Math.min(260, Math.ceil(map.cells.length / Math.floor(520 / pitch)) * pitch);
   return (
     <Canvas

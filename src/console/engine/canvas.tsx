@@ -1,9 +1,9 @@
-// A picture that is drawn anew with every rendering, as sharp as the screen is.
+// A canvas redrawn on each rendering, at the screen's resolution.
 import { useLayoutEffect, useRef } from "hono/jsx/dom";
 
 export type Draw = (context: CanvasRenderingContext2D, width: number, height: number) => void;
 
-/** `label` says in words what is drawn. */
+/** `label` describes the drawing for screen readers. */
 export function Canvas({ height, label, draw }: { height: number; label: string; draw: Draw }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useLayoutEffect(() => {
@@ -28,14 +28,14 @@ export function Canvas({ height, label, draw }: { height: number; label: string;
   );
 }
 
-/** The colour of a request: the same wherever it is shown. */
+/** A request's colour, the same everywhere. */
 export function colourOf(id: string): string {
   let hash = 0;
   for (let i = 0; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0;
   return `hsl(${(hash * 137.508) % 360} 62% 52%)`;
 }
 
-/** What a custom property of the page's style is at the moment, light or dark. */
+/** The current value of a CSS custom property, light or dark. */
 export function inkOf(context: CanvasRenderingContext2D, property: string): string {
   const { canvas } = context;
   canvas.style.color = `var(${property})`;

@@ -1,4 +1,4 @@
-// The engine at work.
+// The engine page: live throughput, steps, memory, latencies and requests.
 import { useEffect } from "hono/jsx/dom";
 import type { StateEvent } from "../../api/owner/engine.ts";
 import { Problem } from "../parts/form.tsx";
@@ -11,13 +11,13 @@ import { Latencies } from "./latencies.tsx";
 import { EndedTable, RequestTable, StoryView } from "./request-tables.tsx";
 import { StepChart } from "./step-chart.tsx";
 
-/** Throughput is that of so long. */
+/** Averaging window of throughput. */
 const RATE_MS = 3000;
 
 export function EnginePage() {
   const view = useStore(engine);
   useEffect(() => {
-    // A tab that nobody sees needs no connection: a browser has few of them for a server.
+    // A hidden tab releases its connection: browsers allow few per server.
     const follow = () => (document.hidden ? closeFeed() : openFeed());
     follow();
     document.addEventListener("visibilitychange", follow);
@@ -27,7 +27,7 @@ export function EnginePage() {
     };
   }, []);
   const { state, steps, ended, story, problem, lost } = view;
-  if (!state) return <p class="empty">{problem || "Asking the engine…"}</p>;
+  if (!state) return <p class="empty">{problem || "Connecting to the engine…"}</p>;
   return (
     <div class="page">
       <Problem text={problem === "" ? "" : `Not live: ${problem}`} />
@@ -134,7 +134,7 @@ function Tiles({ view, state }: { view: EngineView; state: StateEvent }) {
   );
 }
 
-/** Tokens per second of the last seconds, and the time of a step. */
+/** Tokens per second over the window, and mean step duration. */
 function rates(steps: readonly Step[]): { decode: number; prompt: number; ms: number } {
   const now = performance.now();
   const recent = steps.filter(({ atMs }) => now - atMs < RATE_MS);

@@ -1,4 +1,4 @@
-// What the engine's feed has told so far: the last steps, the newest state, and the story of one request.
+// The state derived from the engine's feed: recent steps, the latest engine state, and the story of one request.
 import type { EngineFeedEvent, StateEvent, StepsEvent } from "../../api/owner/engine.ts";
 
 /** Tokens of one request in a step. */
@@ -18,14 +18,14 @@ export type Step = {
 export type Ended = StepsEvent["ended"][number];
 export type Running = StateEvent["requests"][number];
 
-/** A request from queue to end, as it was seen. */
+/** A request from queue to end, as observed by this page. */
 export type Story = {
   id: string;
   lines: readonly { atMs: number; text: string }[];
   promptTokens: number;
   decodeTokens: number;
   steps: number;
-  /** Whether its first token had come before. */
+  /** Whether its first token has been decoded. */
   hasDecoded: boolean;
   preemptions: number;
 };
@@ -36,7 +36,7 @@ export type EngineView = {
   state: StateEvent | undefined;
   steps: readonly Step[];
   ended: readonly Ended[];
-  /** Steps that did not reach the page. */
+  /** Number of steps that did not reach the page. */
   lost: number;
   story: Story | undefined;
 };
@@ -53,11 +53,11 @@ export function newStory(id: string, { state }: EngineView, atMs: number): Story
   return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, hasDecoded, preemptions };
 }
 
-/** Of all its answers. */
+/** Preemptions over all answers of the request. */
 const preemptionsOf = (id: string, requests: readonly Running[]) =>
   requests.reduce((sum, each) => sum + (each.id === id ? each.preemptions : 0), 0);
 
-/** The view after an event. */
+/** Applies an event to the view. */
 export function after(view: EngineView, event: EngineFeedEvent, atMs: number): EngineView {
   switch (event.type) {
     case "state": {
@@ -67,7 +67,7 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
     case "lost":
       return { ...view, lost: view.lost + event.steps };
     case "steps": {
-      // Two connections may tell the same.
+      // Two overlapping connections may report the same step.
       const isNew = ({ model, step }: { model: string; step: number }) =>
         !view.steps.some((each) => each.step === step && each.model === model);
       const steps = stepsOf(event, atMs).filter(isNew);
@@ -84,7 +84,7 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
 }
 
 function stepsOf({ requests, steps }: StepsEvent, atMs: number): Step[] {
-  // Rows are told where they are others than in the model's step before.
+  // Rows are omitted if equal to those of the model's previous step.
   const last = new Map<string, readonly Share[]>();
   return steps.map(({ model, step, ms, preempted, rows }) => {
     const shares = rows ? sharesOf(requests, rows) : (last.get(model) ?? []);
@@ -109,11 +109,11 @@ function sharesOf(requests: readonly string[], rows: readonly number[]): Share[]
   return [...shares.values()];
 }
 
-/** What steps do not tell. */
+/** Records preemptions, which step events do not report. */
 function withState(story: Story, { requests }: StateEvent, atMs: number): Story {
   const preemptions = preemptionsOf(story.id, requests);
   if (preemptions <= story.preemptions) return story;
-  const line = { atMs, text: "preempted: it waits, and is computed again" };
+  const line = { atMs, text: "preempted: it waits, and will be recomputed" };
   return { ...story, preemptions, lines: [...story.lines, line] };
 }
 

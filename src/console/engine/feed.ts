@@ -1,10 +1,10 @@
-// The connection to the engine's feed, and the view that it makes.
+// The connection to the engine's feed, and the view derived from it.
 import type { EngineFeedEvent } from "../../api/owner/engine.ts";
 import { ask, messageOf, serverEvents } from "../parts/server.ts";
 import { Store } from "../parts/store.ts";
 import { after, type EngineView, newStory } from "./engine-view.ts";
 
-const AGAIN_MS = 1000;
+const RECONNECT_MS = 1000;
 
 const nothing: EngineView = {
   connection: "connecting",
@@ -20,7 +20,7 @@ export const engine = new Store<EngineView>(nothing);
 
 let controller: AbortController | undefined;
 
-/** Listens until `closeFeed`, and again after a while where the connection was lost. */
+/** Listens until `closeFeed`, and reconnects after a delay if the connection is lost. */
 export function openFeed(): void {
   const before = controller;
   const own = new AbortController();
@@ -29,7 +29,7 @@ export function openFeed(): void {
   const query = follow === undefined ? "" : `?follow=${encodeURIComponent(follow)}`;
   const listen = async () => {
     const response = await ask(`/engine/events${query}`, { signal: own.signal });
-    // Only now, so that nothing is missed in between.
+    // Closed only after the new connection is open, so that no event is missed.
     before?.abort();
     engine.set({ ...engine.value, connection: "open", problem: "" });
     for await (const { data } of serverEvents(response)) {
@@ -41,7 +41,7 @@ export function openFeed(): void {
     before?.abort();
     if (own.signal.aborted) return;
     engine.set({ ...engine.value, connection: "closed", problem: messageOf(error) });
-    setTimeout(() => controller === own && openFeed(), AGAIN_MS);
+    setTimeout(() => controller === own && openFeed(), RECONNECT_MS);
   });
 }
 
@@ -50,7 +50,7 @@ export function closeFeed(): void {
   controller = undefined;
 }
 
-/** The blocks of this request are shown from now on, and what happens to it is noted. */
+/** Highlights the blocks of this request from now on, and records its story. */
 export function follow(id: string | undefined): void {
   const story = id === undefined ? undefined : newStory(id, engine.value, performance.now());
   engine.set({ ...engine.value, story });

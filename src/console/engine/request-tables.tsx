@@ -1,4 +1,4 @@
-// The requests that run and wait, and the last that have ended.
+// Tables of running and waiting requests, and of recently ended ones.
 import { useState } from "hono/jsx/dom";
 import { DataTable, type TableColumn } from "../parts/data-table.tsx";
 import { Problem } from "../parts/form.tsx";
@@ -8,7 +8,7 @@ import { colourOf } from "./canvas.tsx";
 import type { Ended, Running, Story } from "./engine-view.ts";
 import { follow } from "./feed.ts";
 
-/** Ids are long; their ends differ. */
+/** Abbreviates an id; ids differ at the end. */
 const short = (id: string) => (id.length > 14 ? `…${id.slice(-12)}` : id);
 
 function Id({ id }: { id: string }) {
@@ -75,7 +75,7 @@ export function RequestTable({ requests, followed }: Props) {
         columns={[...requestColumns, actions]}
         keyOf={({ id, index }) => `${id} ${index}`}
       />
-      {requests.length === 0 && <p class="note">No request runs or waits.</p>}
+      {requests.length === 0 && <p class="note">No running or waiting requests.</p>}
     </>
   );
 }

@@ -1,5 +1,5 @@
-// Every step as a column, the newest to the right: what each request computes in it, decoded tokens below in full
-// colour, tokens of prompts above in a paler one.
+// Each step as a stacked column, the newest on the right: the tokens of each request, decoded ones below in full
+// colour, prefill above in a paler one.
 import { useRef } from "hono/jsx/dom";
 import { oneDigit, whole } from "../parts/numbers.ts";
 import { Canvas, colourOf, inkOf } from "./canvas.tsx";
@@ -7,7 +7,7 @@ import type { Step } from "./engine-view.ts";
 
 const [COLUMN, GAP, TOP] = [5, 1, 14];
 const HEIGHT = 180;
-/** A prompt's share of a column, of a request that is not followed. */
+/** Opacity of prefill, and of requests other than the followed one. */
 const [PROMPT_ALPHA, OTHERS_ALPHA] = [0.45, 0.5];
 
 export function StepChart({ steps, followed }: { steps: readonly Step[]; followed?: string }) {
@@ -31,10 +31,10 @@ export function StepChart({ steps, followed }: { steps: readonly Step[]; followe
   );
 }
 
-/** The columns as they are drawn: old ones are moved, for there may be hundreds of them with many requests each. */
+/** The drawn columns. Old ones are shifted instead of redrawn: there may be hundreds, with many requests each. */
 type Strip = {
   context: CanvasRenderingContext2D;
-  /** What all columns are drawn with, and which was the newest. */
+  /** The parameters all columns were drawn with, and the newest drawn step. */
   drawnWith: string;
   newest: Step | undefined;
 };
@@ -56,7 +56,7 @@ function draw(context: CanvasRenderingContext2D, drawing: Drawing): void {
   const { width, height, strip, steps, followed } = drawing;
   if (width === 0) return;
   const scale = devicePixelRatio;
-  // Whole pixels, so that what is moved stays sharp.
+  // Whole pixels, so that shifted columns stay sharp.
   const column = Math.round(COLUMN * scale) / scale;
   const shown = steps.slice(-Math.floor(width / column));
   const most = Math.max(1, ...shown.map((step) => step.promptTokens + step.decodeTokens));

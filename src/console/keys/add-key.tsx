@@ -1,4 +1,4 @@
-// A new key: its name, tier and limits, and the key itself, which is shown this once.
+// The form for a new API key, which is shown only once.
 import { useState } from "hono/jsx/dom";
 import type { AddKeyResponse } from "../../api/owner/keys.ts";
 import { CopyButton } from "../parts/copy-button.tsx";
@@ -20,7 +20,7 @@ export function AddKey({ onChange }: { onChange(): void }) {
   const add = async () => {
     setProblem("");
     setMade(undefined);
-    // What is no number is the server's to refuse.
+    // Non-numbers are sent too: the server reports them.
     const given = Object.entries(limits).filter(([, value]) => value.trim() !== "");
     const body = {
       ...{ name: name.trim(), tier },

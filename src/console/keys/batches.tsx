@@ -1,4 +1,4 @@
-// The batches of all keys: how far they are, and what has come of them.
+// The batches of all keys: progress and results.
 import { useState } from "hono/jsx/dom";
 import type { KeyBatches } from "../../api/openai/batches.ts";
 import { Problem } from "../parts/form.tsx";
@@ -74,7 +74,7 @@ const filesOf = ({ output_file_id: output, error_file_id: errors }: Batch) => [
   ...(errors === null ? [] : [["Errors", errors] as const]),
 ];
 
-/** With the key in a header, which a link could not send. */
+/** Fetches the file with the key in a header, which a link could not send. */
 async function download(file: string): Promise<void> {
   const content = await (await ask(`/v1/files/${encodeURIComponent(file)}/content`)).blob();
   const link = document.createElement("a");

@@ -1,4 +1,4 @@
-// Whose requests the server accepts, what they have used, and the batches of all of them.
+// The API keys, their usage, and the batches of all keys.
 import { useState } from "hono/jsx/dom";
 import type { KeyBatches } from "../../api/openai/batches.ts";
 import type { KeyList } from "../../api/owner/keys.ts";
@@ -50,7 +50,7 @@ function Keys({ list: { needs_key, keys }, onChange }: { list: KeyList; onChange
     ask("/keys/revoke", { body: { name } }).then(onChange, (error) => setProblem(messageOf(error)));
   const actions: TableColumn<Key> = {
     ...{ title: "Actions", isTitleHidden: true, isNumber: true },
-    // Those of the command line are not in the file.
+    // Keys of the command line are not in the file, so they cannot be revoked here.
     cell: ({ name, owner }) =>
       !owner && <RevokeButton name={name} onRevoke={() => void revoke(name)} />,
   };
@@ -61,7 +61,7 @@ function Keys({ list: { needs_key, keys }, onChange }: { list: KeyList; onChange
         <p class="note">
           {needs_key
             ? "Counts are since the server's start."
-            : "The server is open: no key is needed. Keys are made once it is started with one of its owner, by --api-key."}
+            : "The server is open: no key is needed. Start it with an owner's key (--api-key) to add keys here."}
         </p>
       </header>
       <Problem text={problem} />
@@ -76,7 +76,7 @@ function Keys({ list: { needs_key, keys }, onChange }: { list: KeyList; onChange
   );
 }
 
-/** Asks once more. */
+/** Asks for confirmation. */
 function RevokeButton({ name, onRevoke }: { name: string; onRevoke(): void }) {
   const [isSure, setSure] = useState(false);
   return isSure ? (

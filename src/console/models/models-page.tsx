@@ -1,4 +1,4 @@
-// The models on this machine: what they are, how far they are loaded, and more of them from the hub.
+// The models page: the models on this machine, their load state, and pulls from the hub.
 import { useEffect, useState } from "hono/jsx/dom";
 import type { ModelStates, PlanResponse } from "../../api/owner/admin.ts";
 import { DataTable, type TableColumn } from "../parts/data-table.tsx";
@@ -186,7 +186,7 @@ function ModelCard({ model }: { model: ModelRow }) {
   );
 }
 
-/** Asks once more. */
+/** Asks for confirmation. */
 function DeleteButton({ name, isBusy }: { name: string; isBusy: boolean }) {
   const [isSure, setSure] = useState(false);
   return isSure ? (
@@ -214,9 +214,9 @@ function aboutOf(model: ModelRow): string[] {
     ...(quantization === undefined ? [] : [quantization]),
     ...(dtype === undefined ? [] : [dtype]),
     `${bytes(model.file_bytes)} on disk`,
-    ...(context_length === undefined ? [] : [`made for ${whole(context_length)} tokens`]),
+    ...(context_length === undefined ? [] : [`context ${whole(context_length)} tokens`]),
     ...(max_model_len === undefined ? [] : [`serves ${whole(max_model_len)}`]),
-    ...(model.fits ? [] : ["larger than the memory that is free"]),
+    ...(model.fits ? [] : ["larger than the free memory"]),
     ...(model.uses > 0 ? [`${model.uses} requests`] : []),
     ...(model.is_main ? ["the server was started with it"] : []),
   ];
@@ -225,6 +225,6 @@ function aboutOf(model: ModelRow): string[] {
 function planText(plan: PlanResponse | string): string {
   if (typeof plan === "string") return plan;
   const { fits, weight_bytes = 0, kv_bytes = 0, step_bytes = 0, max_model_len = 0 } = plan;
-  if (!fits) return `It does not fit: ${plan.problem ?? "there is no memory"}`;
+  if (!fits) return `It does not fit: ${plan.problem ?? "not enough memory"}`;
   return `It fits: ${plan.dtype}, weights ${bytes(weight_bytes)}, KV cache ${bytes(kv_bytes)} for ${whole(max_model_len)} tokens, a step ${bytes(step_bytes)}.`;
 }

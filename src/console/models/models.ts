@@ -1,4 +1,4 @@
-// The models of the machine as the server last told them, and the pulls that this page has begun.
+// The machine's models as last reported by the server, and the pulls started by this page.
 
 import type { OllamaPullStatus } from "../../api/ollama/models.ts";
 import type { ModelStates } from "../../api/owner/admin.ts";
@@ -12,7 +12,7 @@ export type ModelRow = ModelStates["models"][number];
 export const states = new Store<ModelStates | undefined>(undefined);
 export const pulls = new Store<readonly Pull[]>([]);
 export const problem = new Store("");
-/** Names of models about which something was asked that is not answered. */
+/** Names of models with a request in progress. */
 export const busy = new Store<readonly string[]>([]);
 
 export async function refreshModels(): Promise<void> {
@@ -23,7 +23,7 @@ export async function refreshModels(): Promise<void> {
   }
 }
 
-/** Asks something about a model, and what has become of it. */
+/** Performs an action on a model, then refreshes the models. */
 async function act(name: string, asked: () => Promise<unknown>): Promise<void> {
   problem.set("");
   busy.set([...busy.value, name]);

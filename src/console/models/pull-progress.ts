@@ -1,4 +1,4 @@
-// How far a pull is, and how long it will take.
+// Progress of a pull, and its estimated remaining time.
 import type { OllamaPullStatus } from "../../api/ollama/models.ts";
 
 export type Pull = {
@@ -6,13 +6,13 @@ export type Pull = {
   status: string;
   completed: number;
   total: number;
-  /** When it began, and how much was there then. */
+  /** Start time, and the bytes present at the start. */
   startMs: number;
   startBytes: number | undefined;
   controller: AbortController;
 };
 
-/** The pull after what the server has told of it. */
+/** Applies a status line of the server to the pull. */
 export function after(
   before: Pull,
   { status, completed, total }: OllamaPullStatus,
@@ -24,7 +24,7 @@ export function after(
   return { ...before, status, completed, total, startBytes, startMs };
 }
 
-/** At the speed so far; undefined while that is unknown. */
+/** Estimated from the average speed; undefined while that is unknown. */
 export function msLeft(
   { completed, total, startMs, startBytes }: Pull,
   nowMs = performance.now(),

@@ -1,12 +1,12 @@
-// A button that copies a text.
+// A button that copies text.
 import { useState } from "hono/jsx/dom";
 
-/** How long it says that it has copied. */
+/** How long "Copied" is shown. */
 const SAID_MS = 1500;
 
 export function CopyButton({ text }: { text: string }) {
   const [isCopied, setCopied] = useState(false);
-  // Browsers let only pages of https and of the loopback copy.
+  // Browsers allow copying only on https and loopback pages.
   if (!isSecureContext) return null;
   const copy = async () => {
     await navigator.clipboard.writeText(text);

@@ -1,11 +1,11 @@
-// A table of things of one kind. What may be wider than the page scrolls by itself, also by the keyboard.
+// A generic table. A table wider than the page scrolls by itself, also with the keyboard.
 import type { Child, PropsWithChildren } from "hono/jsx/dom";
 
 export type TableColumn<T> = {
   title: string;
-  /** Numbers stand to the right. */
+  /** Aligns the column to the right. */
   isNumber?: boolean;
-  /** The title is for screen readers alone. */
+  /** Shows the title only to screen readers. */
   isTitleHidden?: boolean;
   cell(row: T): Child;
 };

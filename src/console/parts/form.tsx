@@ -1,4 +1,4 @@
-// Fields with their labels, and what is read of them.
+// Labelled form fields.
 import { useId } from "hono/jsx/dom";
 
 export const valueOf = (event: Event) =>
@@ -55,7 +55,7 @@ export function TextArea({
   );
 }
 
-/** Options are values, or pairs of a value and its text. */
+/** Options are values, or pairs of a value and its label. */
 export function SelectField({
   label,
   value,

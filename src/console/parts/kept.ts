@@ -1,4 +1,4 @@
-// What the browser keeps for the page. All names begin alike, so that nothing else of the origin is touched.
+// The page's localStorage entries. A common prefix keeps them apart from other data of the origin.
 
 const PREFIX = "mlx-serve.";
 
@@ -6,7 +6,7 @@ export function kept(name: string): string | undefined {
   return localStorage.getItem(PREFIX + name) ?? undefined;
 }
 
-/** False where the browser has no room for it. */
+/** Returns false if the browser's storage is full. */
 export function keep(name: string, value: string | undefined): boolean {
   try {
     if (value === undefined) localStorage.removeItem(PREFIX + name);
@@ -17,7 +17,7 @@ export function keep(name: string, value: string | undefined): boolean {
   }
 }
 
-/** The names that begin like this, without that beginning. */
+/** Names with this prefix, with the prefix removed. */
 export function keptNames(beginning: string): string[] {
   return Object.keys(localStorage)
     .filter((name) => name.startsWith(PREFIX + beginning))

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Formats numbers for people.
 
 export const oneDigit = (value: number) => value.toFixed(1);
 
@@ -10,7 +10,7 @@ export function seconds(ms: number): string {
   return `${Math.floor(all / 60)} min ${all % 60} s`;
 }
 
-/** 1.2 GB, in powers of ten. */
+/** 1.2 GB, in powers of 1000. */
 export function bytes(count: number): string {
   const units = ["B", "KB", "MB", "GB", "TB"];
   const power = Math.min(Math.floor(Math.log10(Math.max(count, 1)) / 3), units.length - 1);

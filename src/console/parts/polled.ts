@@ -1,4 +1,4 @@
-// What a page shows and the server is asked for now and then, while the page is in view.
+// Data that a page polls from the server while it is visible.
 import { useEffect, useState } from "hono/jsx/dom";
 import { askJson, messageOf } from "./server.ts";
 

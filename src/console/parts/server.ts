@@ -1,7 +1,7 @@
-// Requests to the server that the page came from. The key goes into a header, never into a URL.
+// Requests to the page's server. The key goes into a header, never into a URL.
 import { keep, kept } from "./kept.ts";
 
-/** The server has refused. */
+/** An error response of the server. */
 class RefusalError extends Error {
   override name = "RefusalError";
   readonly status: number;
@@ -23,7 +23,7 @@ export const hasKey = () => key !== undefined;
 
 export type Ask = { method?: string; body?: unknown; signal?: AbortSignal };
 
-/** Throws a RefusalError with the server's own words. */
+/** Throws RefusalError with the server's message. */
 export async function ask(path: string, { method, body, signal }: Ask = {}): Promise<Response> {
   const response = await fetch(path, {
     method: method ?? (body === undefined ? "GET" : "POST"),
@@ -44,19 +44,19 @@ export async function askJson<T>(path: string, options?: Ask): Promise<T> {
   return (await (await ask(path, options)).json()) as T;
 }
 
-/** OpenAI's errors are objects, Ollama's texts. */
+/** Reads the error message: OpenAI's errors are objects, Ollama's strings. */
 function refusalOf(text: string, status: number): string {
   try {
     const { error } = JSON.parse(text) as { error?: string | { message?: string } };
     const message = typeof error === "string" ? error : error?.message;
     if (message !== undefined) return message;
   } catch {
-    // What is no JSON says nothing.
+    // Not JSON, so there is no message.
   }
-  return `The server has answered with status ${status}.`;
+  return `The server responded with status ${status}.`;
 }
 
-/** The parts of a streamed body that end with `separator`. */
+/** The parts of a streamed body, each terminated by `separator`. */
 export async function* partsOf(response: Response, separator: string): AsyncGenerator<string> {
   let rest = "";
   const decoder = new TextDecoderStream() as ReadableWritablePair<string, BufferSource>;
@@ -76,7 +76,7 @@ export async function* partsOf(response: Response, separator: string): AsyncGene
 
 export type ServerEvent = { event: string; data: string };
 
-/** Server-sent events. EventSource cannot send a key. */
+/** Server-sent events over fetch, because EventSource cannot send a key. */
 export async function* serverEvents(response: Response): AsyncGenerator<ServerEvent> {
   for await (const part of partsOf(response, "\n\n")) {
     const lines = part.split("\n");

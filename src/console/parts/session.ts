@@ -1,4 +1,4 @@
-// Who the page is to the server, and the models there are.
+// The page's identity on the server, and the available models.
 
 import type { ModelList } from "../../api/openai/models.ts";
 import type { ConsoleSession } from "../../api/owner/console.ts";
@@ -8,13 +8,13 @@ import { Store } from "./store.ts";
 
 export type Session = {
   state: "asking" | "open" | "needs key" | "wrong key" | "unreachable";
-  /** Whether the server has keys at all. */
+  /** Whether the server has any keys. */
   keyed: boolean;
   name: string;
   owner: boolean;
   version: string;
   models: readonly string[];
-  /** What the server is at, where that is not only to answer. */
+  /** The server's health and current activity. */
   health: Health;
   problem: string;
 };
@@ -30,7 +30,7 @@ export const session = new Store<Session>({
   problem: "",
 });
 
-/** Asks how the server is, now and then. */
+/** Refreshes the server's health. */
 export async function refreshHealth(): Promise<void> {
   if (session.value.state !== "open" || document.hidden) return;
   const { health } = await askJson<ConsoleSession>("/console.json");
@@ -39,7 +39,7 @@ export async function refreshHealth(): Promise<void> {
   }
 }
 
-/** Asks again, as after a key was entered or a model came. */
+/** Refreshes the session, for example after a key was entered or a model was pulled. */
 export async function refreshSession(): Promise<void> {
   try {
     const { needs_key, sent_key, caller, health } = await askJson<ConsoleSession>("/console.json");

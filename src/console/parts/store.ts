@@ -1,4 +1,4 @@
-// Values that several parts of the page show. A change renders whoever uses the store.
+// Values shared by several parts of the page. A change re-renders every component that uses the store.
 import { useSyncExternalStore } from "hono/jsx/dom";
 
 export class Store<T> {

@@ -1,5 +1,5 @@
-// Whose request it is, whether the key permits it, and whether the key's limits do. Every path needs a key,
-// even one without a route, except the open routes.
+// Authenticates requests and enforces the key's permissions and limits. Every path except the open routes needs a key,
+// even a path without a route.
 import type { Context, MiddlewareHandler } from "hono";
 import type { KeyRing } from "../../keys/key-ring.ts";
 import { formatDuration, Lease, type Limited } from "../../keys/limiter.ts";
@@ -10,7 +10,7 @@ import { refusalResponse } from "./refusal.ts";
 const noKey = "A key is needed: send it as the header 'Authorization: Bearer <key>'.";
 const wrongKey = "The server does not know this key.";
 
-/** Runs before all routes, on the path that is routed. `openPaths` can be read without a key. */
+/** Runs before all routes. `openPaths` can be read without a key. */
 export function authenticate(
   ring: () => KeyRing,
   openPaths: ReadonlySet<string>,
@@ -32,8 +32,8 @@ export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
 };
 
 /**
- * Applies the caller's limits. The lease ends when the handler returns; a handler whose response
- * continues as a stream must call `c.get("lease")?.endWith(over)` first.
+ * Applies the caller's limits. The lease ends when the handler returns; a handler whose response continues as a stream
+ * must call `c.get("lease")?.endWith(over)` before it returns.
  */
 export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { limiter } = c.get("caller");

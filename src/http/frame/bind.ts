@@ -1,4 +1,4 @@
-// Where a server may listen. Apart from the server itself, so that commands which only ask this start fast.
+// Checks the address to listen on. Separate from the server, so that commands that only need this start fast.
 import { isIPv4 } from "node:net";
 
 /** Loopback addresses; 0.0.0.0 and :: are reachable from outside. */
@@ -7,7 +7,7 @@ export function isLoopback(host: string): boolean {
   return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** Why the server must not listen there, and how to fix it. */
+/** The reason why the server must not listen there, with a fix; undefined if it may. */
 export function bindProblem(bind: {
   host: string;
   keysSet: boolean;

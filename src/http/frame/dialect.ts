@@ -1,4 +1,4 @@
-// What one vendor's APIs have in common on the wire: how an error and an event of a stream are written.
+// The wire conventions of one vendor's APIs: the shape of errors and stream events.
 import type { z } from "zod";
 import { ErrorResponse } from "../../api/error.ts";
 import type { ApiError } from "./errors.ts";
@@ -8,15 +8,15 @@ export type Dialect = {
   errorSchema: z.ZodType;
   /** The response to an error. */
   refusal(error: ApiError, requestId: string | undefined): { status: number; body: object };
-  /** The type of a stream. */
+  /** Media type of a stream. */
   streamType: "text/event-stream; charset=utf-8" | "application/x-ndjson";
-  /** An event of a stream. */
+  /** Encodes one event of a stream. */
   eventText(event: object): string;
-  /** What follows a stream's last event. */
+  /** Sent after the last event. */
   streamEnd: string;
-  /** The header with the request's id, besides x-request-id. */
+  /** An additional header for the request's id, besides x-request-id. */
   requestIdHeader?: string;
-  /** The beginning of all its paths, if no other dialect has such: errors of unknown ones are in it too. */
+  /** A path prefix that only this dialect uses; unknown paths below it get errors in this dialect. */
   prefix?: string;
 };
 
@@ -28,10 +28,10 @@ export const openAi: Dialect = {
   streamEnd: "data: [DONE]\n\n",
 };
 
-/** As in OpenAI's newer APIs. */
+/** OpenAI's newer APIs, with named events. */
 export const openAiEvents: Dialect = { ...openAi, eventText: namedEvent, streamEnd: "" };
 
-/** An event that is named by its type. */
+/** An event named by its type. */
 export function namedEvent(event: object): string {
   const { type } = event as { type: string };
   return `event: ${type}\ndata: ${JSON.stringify(event)}\n\n`;

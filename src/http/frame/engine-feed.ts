@@ -1,6 +1,6 @@
-// What the engine does, for clients that watch it. While there are none, nothing is asked of the engine and nothing
-// is built. Steps are collected and told a few times a second, in one text for all clients; a client that does not
-// read loses the oldest of them and is told so. No one waits for a client.
+// Publishes the engine's activity to watching clients. Without clients, nothing is queried or built. Steps are
+// collected and sent a few times a second, serialized once for all clients; a client that does not read loses the
+// oldest events and is told how many. Slow clients delay nobody.
 import type { StateEvent, StepsEvent } from "../../api/owner/engine.ts";
 import type { EngineClient } from "../../engine/client.ts";
 import type { StepReport } from "../../engine/protocol.ts";
@@ -9,11 +9,11 @@ import type { Outcome } from "./metrics.ts";
 import type { RequestRecord } from "./request-record.ts";
 
 const STEPS_MS = 100;
-/** Steps, and ended requests, that one event tells at most. */
+/** Maximum steps, and ended requests, per event. */
 const MAX_STEPS = 100;
-/** The state is told with every so many events of steps. */
+/** Step events per state event. */
 const STATE_EVERY = 5;
-/** Events of steps that wait for a client. */
+/** Maximum unread step events per client. */
 const MAX_BACKLOG = 20;
 
 type Watched = Pick<EngineClient, "watch" | "nameOf">;
@@ -24,9 +24,9 @@ export class EngineFeed {
   readonly #stepsMs: number;
   readonly #listeners = new Set<FeedListener>();
   #next = emptyEvent();
-  /** Of the requests in it, by their ids. */
+  /** Indices of requests in the next event, by id. */
   readonly #indices = new Map<number, number>();
-  /** The rows of each model's last step in it, as the engine reported them. */
+  /** Rows of each model's last step in the next event. */
   readonly #lastRows = new Map<string, Int32Array>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
@@ -42,7 +42,7 @@ export class EngineFeed {
     this.#stepsMs = stepsMs;
   }
 
-  /** `followed`: the request whose blocks are shown. */
+  /** `followed`: the request whose blocks are reported. */
   listen(followed: string | undefined): FeedListener {
     const listener = new FeedListener(followed, () => this.#leave(listener));
     this.#listeners.add(listener);
@@ -82,7 +82,7 @@ export class EngineFeed {
     return rows;
   }
 
-  /** Where the event has the request's name. */
+  /** The request's index in the event, which is extended on demand. */
   #indexOf(id: number, requests: string[]): number {
     return this.#indices.getOrInsertComputed(
       id,
@@ -121,7 +121,7 @@ export class EngineFeed {
     for (const listener of this.#listeners) listener.addSteps(text, steps.length + left_out);
   }
 
-  /** One question at a time: a busy engine answers between two steps. */
+  /** Queries the state, one query at a time: a busy engine answers only between steps. */
   #tellState(): void {
     if (this.#isAsking) return;
     this.#isAsking = true;
@@ -131,7 +131,7 @@ export class EngineFeed {
         const text = namedEvent(state);
         for (const listener of this.#listeners) listener.setState(text);
       })
-      // An engine that is being restarted has no state.
+      // Fails while the engine is restarting.
       .catch(() => {})
       .finally(() => {
         this.#isAsking = false;
@@ -159,13 +159,13 @@ export class FeedListener {
     this.#arrival.resolve();
   }
 
-  /** Only the newest is worth reading. */
+  /** Replaces an unread state. */
   setState(text: string): void {
     this.#state = text;
     this.#arrival.resolve();
   }
 
-  /** The texts of all events that are unread; undefined at the end. */
+  /** All unread events; undefined at the end. */
   async read(): Promise<string | undefined> {
     await this.#arrival.promise;
     if (this.#isClosed) return undefined;

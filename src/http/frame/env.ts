@@ -1,4 +1,4 @@
-// What middleware and handlers share about one request.
+// The variables that middleware and handlers share per request.
 import type { Caller } from "../../keys/key-ring.ts";
 import type { Lease } from "../../keys/limiter.ts";
 import type { Dialect } from "./dialect.ts";
@@ -6,13 +6,13 @@ import type { RequestRecord } from "./request-record.ts";
 
 export type HttpEnv = {
   Variables: {
-    /** How the route's errors are written. */
+    /** The wire conventions of the route. */
     dialect: Dialect;
-    /** What the request's log line will say. */
+    /** Fields of the request's log line. */
     record: RequestRecord;
     /** Set by `authenticate`; absent only on open routes. */
     caller: Caller;
-    /** Whether it is a line of a batch. */
+    /** Whether the request is a line of a batch. */
     isLine?: boolean;
     /** Set by `limit`; absent on routes that are not limited. */
     lease?: Lease;

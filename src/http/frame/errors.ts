@@ -1,5 +1,5 @@
-// The one place where errors become responses. A rejection names the parameter and what was expected, never
-// what was sent; an internal failure reveals nothing except that it happened.
+// Maps all errors to responses. A rejection names the parameter and the expected value, never the value sent; an
+// internal error reveals no details.
 import { ZodError, type z } from "zod";
 import type { ErrorResponse } from "../../api/error.ts";
 import { ConversationError } from "../../conversation/conversation-error.ts";
@@ -7,7 +7,7 @@ import { draining as drainingAnswer } from "../../engine/client.ts";
 import { answerOf, type ErrorAnswer } from "../../error-answer.ts";
 
 export type ErrorDetails = {
-  /** Defaults to OpenAI's type for the status. */
+  /** Default: OpenAI's type for the status. */
   type?: string;
   code?: string | undefined;
   /** A dotted path, such as messages.0.content. */
@@ -33,7 +33,7 @@ export class ApiError extends Error {
     this.headers = details.headers ?? {};
   }
 
-  /** In one word, for the log and the metrics. */
+  /** A short identifier for logs and metrics. */
   get reason(): string {
     return this.code ?? reasons[this.status] ?? this.type;
   }
@@ -44,7 +44,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Of errors without a code. */
+/** Reasons of errors without a code. */
 const reasons: Readonly<Record<number, string>> = {
   401: "invalid_api_key",
   403: "forbidden",
@@ -67,7 +67,7 @@ export class ClientGoneError extends Error {
   }
 }
 
-/** OpenAI's types: wrong keys and unknown models are invalid requests too. */
+/** OpenAI's types: wrong keys and unknown models are also invalid requests. */
 function typeOf(status: number): string {
   if (status === 429) return "requests";
   if (status === 503) return "service_unavailable_error";
@@ -89,12 +89,11 @@ export function forbidden(message: string): ApiError {
   return new ApiError(403, message);
 }
 
-/** No route has this path. */
 export function notFound(message: string): ApiError {
   return new ApiError(404, message);
 }
 
-/** `type` says what the limit counts. */
+/** `type`: the unit of the limit. */
 export function tooManyRequests(
   retryAfterSeconds: number,
   message: string,
@@ -136,7 +135,7 @@ export function errorResponse(error: unknown): Response {
   return Response.json(body, { status, headers });
 }
 
-/** A field's name in an API is its name in the conversation, in snake case. */
+/** Field names of the API are those of the conversation in snake case. */
 function faultyField({ field, problem }: ConversationError, prompt: PromptParam): ApiError {
   const name = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const param = field === "prompt" ? prompt : name;
@@ -170,14 +169,14 @@ function codeOf(issue: Issue): string {
   return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
 }
 
-/** In a union, the issue of the branch that the value was meant for: the one of the same JSON type. */
+/** In a union, picks the issue of the branch with the value's JSON type. */
 function firstFault(
   issues: readonly Issue[],
   above: readonly PropertyKey[],
 ): { issue: Issue; path: readonly PropertyKey[] } {
   const issue = issues[0]!;
   const path = [...above, ...issue.path];
-  // A record's key is text that the client sent.
+  // An invalid key of a record is client text, which must not be echoed.
   if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
   if (issue.code !== "invalid_union") return { issue, path };
   const meant = issue.errors.find(([first]) => first && !isOtherKind(first));

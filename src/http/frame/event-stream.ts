@@ -1,15 +1,15 @@
-// A response as a stream of events. They are written as fast as the client reads them; while there are none,
-// a heartbeat keeps clients and proxies from closing the connection.
+// A response as a stream of events, with backpressure; during silence, heartbeats keep clients and proxies from closing
+// the connection.
 
-/** The texts of events. */
+/** The source of a stream, in encoded events. */
 export type EventSource = {
-  /** Resolves to the next events, or to nothing if there are none yet; undefined at the end. */
+  /** The next events, or an empty text if nothing is to be sent yet; undefined at the end. */
   next(): Promise<string | undefined>;
-  /** What is sent in place of events after a while without any, also before the first. */
+  /** Sent after a period without events, also before the first event. */
   heartbeat(): string;
-  /** What is sent for an error, after which the stream ends; undefined closes the connection at once. */
+  /** The final event for an error; undefined aborts the connection. */
   failure(error: unknown): string | undefined;
-  /** Called once, however the stream ends. */
+  /** Called exactly once when the stream ends. */
   close(): void;
 };
 
@@ -20,7 +20,7 @@ export async function streamResponse(
   { mediaType, heartbeatMs }: StreamOptions,
 ): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
-  // An error before the first event still becomes an HTTP status.
+  // An error before the first event still determines the HTTP status.
   const first = await reader.read();
   let started = false;
   const body = new ReadableStream<Uint8Array>(
@@ -53,7 +53,7 @@ export async function streamResponse(
     headers: {
       "Content-Type": mediaType,
       "Cache-Control": "no-cache",
-      // Otherwise it would be written when it is complete.
+      // Otherwise the whole response would be buffered.
       "Transfer-Encoding": "chunked",
       // Otherwise nginx buffers events.
       "X-Accel-Buffering": "no",
@@ -73,7 +73,7 @@ class EventReader {
     this.#heartbeatMs = heartbeatMs;
   }
 
-  /** The text of events or of a heartbeat; undefined at the end. */
+  /** The next events or a heartbeat; undefined at the end. */
   async read(): Promise<string | undefined> {
     const { promise: silence, resolve } = Promise.withResolvers<"silence">();
     const timer = setTimeout(resolve, this.#heartbeatMs, "silence");
@@ -83,7 +83,7 @@ class EventReader {
         const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
         if (events === "silence") return this.#source.heartbeat();
         this.#next = undefined;
-        // While a call is read, tokens arrive that make no event: to the client that is silence.
+        // Tokens within a tool call may produce no event: for the client that is silence.
         if (events.text !== "") return events.text;
       }
     } finally {

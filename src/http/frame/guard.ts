@@ -1,6 +1,6 @@
-// Rejects requests of foreign web pages. A page that the user has open can send requests to this machine,
-// under any name whose DNS its owner controls (DNS rebinding). The Host and Origin headers give such requests
-// away, with or without keys.
+// Rejects requests of foreign web pages. A page opened in the user's browser can send requests to this machine, under
+// any name whose DNS its author controls (DNS rebinding). The Host and Origin headers expose such requests, regardless
+// of keys.
 import type { Context, MiddlewareHandler } from "hono";
 import { rateLimitHeaders } from "../../keys/limiter.ts";
 import { isLoopback } from "./bind.ts";
@@ -10,9 +10,9 @@ import { PREFIX_HEADER } from "./prefix-hash.ts";
 import { refusalResponse } from "./refusal.ts";
 
 export type GuardOptions = {
-  /** Whether the server listens on loopback addresses only. */
+  /** Whether the server listens only on loopback addresses. */
   loopback: boolean;
-  /** Names that the Host header may have, with or without a port; "*" allows any. */
+  /** Allowed Host names, with or without a port; "*" allows any. */
   allowedHosts: readonly string[];
   /** Origins of web pages that may call the server; "*" allows any. */
   allowedOrigins: readonly string[];
@@ -39,7 +39,7 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
 
 function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {
   const host = c.req.header("host")?.toLowerCase() ?? "";
-  // If this does not match, the request's path cannot be trusted either.
+  // Without a valid Host header, the URL's path cannot be trusted either.
   const name = /^(\[[\da-f:.]+\]|[\w.-]+)(?::\d+)?$/.exec(host)?.[1];
   if (name === undefined) return "The Host header is missing or malformed.";
   if (!loopback && allowedHosts.length === 0) return undefined;
@@ -59,14 +59,14 @@ function originProblem(c: Context, { allowedOrigins }: GuardOptions): string | u
   return undefined;
 }
 
-/** The origin of a web page that this server did not send. */
+/** The Origin header, unless it is this server's own. */
 function foreignOrigin(c: Context): string | undefined {
   const [origin, host] = [c.req.header("origin"), c.req.header("host")?.toLowerCase()];
   const own = [`http://${host}`, `https://${host}`];
   return origin !== undefined && own.includes(origin.toLowerCase()) ? undefined : origin;
 }
 
-/** An image, script or frame in another site's page. Following a link to this server is allowed. */
+/** Whether another site's page embeds this as an image, script or frame. Links to this server are allowed. */
 function isEmbedded(c: Context): boolean {
   return (
     c.req.header("origin") === undefined &&
@@ -79,7 +79,7 @@ function isPreflight(c: Context): boolean {
   return c.req.method === "OPTIONS" && c.req.header("access-control-request-method") !== undefined;
 }
 
-/** Allows any header: clients send too many of their own, such as x-stainless-*, to list them. */
+/** Allows all headers: clients send too many custom ones, such as x-stainless-*, to list them. */
 function preflight(c: Context): Response {
   const asked = c.req.header("access-control-request-headers");
   return new Response(null, {

@@ -1,4 +1,4 @@
-// GET /health: whether a request would be answered now, and if not, why.
+// GET /health: whether the server can answer requests, and if not, the reason.
 import type { Context } from "hono";
 import type { Health } from "../../api/owner/health.ts";
 import type { HttpEnv } from "./env.ts";
@@ -18,7 +18,7 @@ export function healthOf(serving: Serving): Health {
   return { ...stateOf(serving), ...(activity && { activity }), ...errors };
 }
 
-/** A compile has no end that is known; its kernel is a detail. */
+/** Compiles are reported without a total, which is unknown, and without the kernel's name. */
 function activityOf({ admission, engine: { activity } }: Serving): Health["activity"] {
   if (admission.phase === "draining") return { kind: "drain", requests: admission.count };
   return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;

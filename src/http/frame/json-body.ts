@@ -1,5 +1,5 @@
-// Reads a request's body as a JSON object, or rejects it. Nothing beyond the limit is kept. Parsing blocks the
-// event loop: a body that JSON.parse would take long for is rejected before, and a long one parsed elsewhere.
+// Reads a request body as a JSON object, or rejects it. Nothing beyond the size limit is kept. JSON.parse blocks the
+// event loop: bodies that would take too long are rejected, and long ones are parsed on the encoder thread.
 import type { Context } from "hono";
 import type { z } from "zod";
 import { parseJson } from "../../text/encoder/json-text.ts";
@@ -49,13 +49,13 @@ async function readBytes(request: Request, limitBytes: number): Promise<Body> {
   const { headers, body } = request;
   const tooLarge = () => new ApiError(413, `The body is larger than ${limitBytes} bytes.`);
   if (Number(headers.get("content-length")) > limitBytes) throw tooLarge();
-  // Tiny chunks are not kept as objects of their own.
+  // Collected in one buffer, so that tiny chunks do not cost an object each.
   const sink = new Bun.ArrayBufferSink();
   sink.start({ asUint8Array: true });
   const structure = new JsonStructure();
   const read = async () => {
     let length = 0;
-    // Leaving the loop cancels the stream.
+    // Throwing out of the loop cancels the stream.
     for await (const chunk of body ?? []) {
       length += chunk.length;
       if (length > limitBytes) throw tooLarge();
@@ -67,7 +67,7 @@ async function readBytes(request: Request, limitBytes: number): Promise<Body> {
   return { bytes: sink.end() as Uint8Array<ArrayBuffer>, isLong: structure.isLong };
 }
 
-/** The result; if it is an error because the client is gone, that is what is thrown. */
+/** Awaits the result, but throws ClientGoneError for any error after the client has disconnected. */
 export async function unlessGone<T>({ signal }: Request, result: Promise<T>): Promise<T> {
   try {
     return await result;

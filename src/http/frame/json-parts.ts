@@ -1,13 +1,12 @@
-// A JSON response that is written in parts: a long one does not block the event loop, and is never whole in
-// memory.
+// Writes a long JSON response in parts, so that it neither blocks the event loop nor is in memory as a whole.
 import type { Context } from "hono";
 import type { HttpEnv } from "./env.ts";
 
 const encoder = new TextEncoder();
-/** Characters that are sent at a time. */
+/** Characters per chunk. */
 const CHUNK = 2 ** 16;
 
-/** Parts are made when the client has read those before. */
+/** Parts are produced as the client reads (backpressure). */
 export function jsonParts(c: Context<HttpEnv>, parts: Iterator<string>): Response {
   let { text, isLast } = chunkOf(parts);
   const type = { "Content-Type": "application/json" };
@@ -24,7 +23,7 @@ export function jsonParts(c: Context<HttpEnv>, parts: Iterator<string>): Respons
           over.resolve();
           return;
         }
-        // Lets others run between two chunks.
+        // Yields to the event loop between chunks.
         await new Promise((resolve) => setImmediate(resolve));
         ({ text, isLast } = chunkOf(parts));
       },

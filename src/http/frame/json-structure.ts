@@ -1,21 +1,21 @@
-// The structure of a JSON text, as it arrives: a text that JSON.parse would take long for is rejected.
+// Checks the structure of a JSON text as it arrives, to reject texts that JSON.parse would take too long for.
 import { badRequest } from "./errors.ts";
 
 const MAX_DEPTH = 128;
-/** Each takes JSON.parse up to a microsecond. */
+/** Each costs JSON.parse up to a microsecond. */
 const MAX_STRINGS = 2 ** 17;
-/** Elements, fields, arrays and objects: mostly token ids. */
+/** Elements, fields, arrays and objects; most values are token ids. */
 const MAX_VALUES = 2 ** 20;
-/** More than a body of the default size has if all its characters are written as \uXXXX. */
+/** More than a body of the default size can contain if every character is escaped as \uXXXX. */
 const MAX_ESCAPES = 2 ** 22;
-/** What JSON.parse takes some milliseconds for: a nanosecond or two a byte, some thirty an escape, up to a hundred a value. */
+/** Limits of a few milliseconds in JSON.parse: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
 const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];
-/** Digits or whitespace between two strings, commas or brackets. */
+/** Maximum run of digits or whitespace between strings, commas and brackets. */
 const MAX_RUN = 2 ** 16;
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 const [STRING, COMMA, BEGIN, END] = [1, 2, 3, 4];
-/** The kind of each byte; 0 for all others. */
+/** The kind of each byte; 0 if insignificant. */
 const marks = new Uint8Array(256);
 for (const [mark, kind] of Object.entries({
   '"': STRING,
@@ -36,15 +36,15 @@ export class JsonStructure {
   #escapes = 0;
   #run = 0;
   #isInString = false;
-  /** The next byte is escaped: a quote would not end the string. */
+  /** Whether the next byte is escaped, so that a quote does not end the string. */
   #isEscaped = false;
 
-  /** Whether JSON.parse would block the event loop for more than some milliseconds. */
+  /** Whether JSON.parse would block the event loop for more than a few milliseconds. */
   get isLong(): boolean {
     return this.#bytes > LONG_BYTES || this.#escapes > LONG_ESCAPES || this.#values > LONG_VALUES;
   }
 
-  /** Throws if the text is more than what is parsed. */
+  /** Throws if the text exceeds a limit. */
   check(bytes: Uint8Array): void {
     this.#bytes += bytes.length;
     for (let at = 0; at < bytes.length; ) {
@@ -52,7 +52,7 @@ export class JsonStructure {
     }
   }
 
-  /** Returns where the string ends, or the bytes do. */
+  /** Returns the offset after the string, or the end of the bytes. */
   #skipString(bytes: Uint8Array, start: number): number {
     let at = start;
     if (this.#isEscaped) {
@@ -73,7 +73,7 @@ export class JsonStructure {
     return bytes.length;
   }
 
-  /** Returns where the next string begins, or the bytes end. */
+  /** Returns the offset after the next opening quote, or the end of the bytes. */
   #count(bytes: Uint8Array, start: number): number {
     for (let at = start; at < bytes.length; at++) {
       const mark = marks[bytes[at]!]!;

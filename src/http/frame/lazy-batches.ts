@@ -1,5 +1,5 @@
-// The batches of the server, opened when they are first needed: a server that has none leaves no trace on the
-// disk. Unfinished ones of an earlier server are needed at once.
+// Opens the server's batches on first use, so that a server without batches writes nothing to disk. Unfinished batches
+// of an earlier server are opened at startup.
 import { SQLiteError } from "bun:sqlite";
 import { existsSync } from "node:fs";
 import { Batches, type BatchesOptions } from "../../batch/batches.ts";
@@ -21,7 +21,7 @@ export class LazyBatches {
     this.#log = log;
   }
 
-  /** Throws an ApiError if they cannot be opened. */
+  /** Throws ApiError if the store cannot be opened. */
   get open(): Batches {
     if (this.#isStopped) throw draining();
     try {
@@ -41,18 +41,18 @@ export class LazyBatches {
     }
   }
 
-  /** The same, if there may be any. */
+  /** The batches if a store exists on disk. */
   get existing(): Batches | undefined {
     return existsSync(databaseIn(this.#folder)) ? this.open : undefined;
   }
 
-  /** Goes on with unfinished batches, if there may be any. */
+  /** Resumes unfinished batches, if a store exists. */
   resume(): void {
     try {
       void this.existing;
     } catch (error) {
       const told = { error: (error as Error).message };
-      this.#log.warn(told, "there are no files and batches: choose another --data-dir");
+      this.#log.warn(told, "files and batches are disabled: choose another --data-dir");
     }
   }
 
@@ -64,7 +64,7 @@ export class LazyBatches {
 
 const unwritable = ["EACCES", "EPERM", "EROFS", "ENOTDIR", "EEXIST"];
 
-/** The response to an error of the disk; any other error stays what it is. */
+/** Maps errors of the disk to responses; other errors are returned unchanged. */
 export function storageError(error: unknown): unknown {
   if (isDiskFull(error)) {
     return new ApiError(507, "The server has no room to store it.", { code: "storage_full" });

@@ -1,6 +1,6 @@
-// The metrics for Prometheus. Gauges are read from the engine's shared memory when they are scraped, so they
-// are exact and cost nothing in between. What is measured of requests has the name of their key as a label: the
-// owner sees everything, any other key its own figures.
+// The Prometheus metrics. Gauges are read from the engine's shared memory on each scrape, so they are exact and cost
+// nothing in between. Metrics of requests are labelled with the API key's name: the owner sees all of them, other keys
+// only their own.
 import { Counter, Gauge, Histogram, type Metric, Registry } from "prom-client";
 import {
   collectiveMs,
@@ -18,17 +18,16 @@ import type { ServedModels } from "../../serve/models.ts";
 export type RequestTrack = {
   /** Called once the model is known. */
   model(name: string): void;
-  /** A token was generated. */
   generated(): void;
   first(sinceStartMs: number, queueMs: number): void;
   tokens(count: number, ms: number): void;
   end(outcome: Outcome, usage: Usage | undefined): void;
 };
 
-/** A histogram: how many were at most each limit in seconds and above the one before; the last, above all. */
+/** A histogram. `counts`: per bucket, limits in seconds; the last one counts values above all limits. */
 export type Latency = { name: string; limits: number[]; counts: number[]; count: number };
 
-/** Since the server's start. */
+/** Usage of a key since the server's start. */
 export type KeyUse = {
   requests: number;
   promptTokens: number;
@@ -48,7 +47,7 @@ export type Outcome = "done" | "refused" | "gone" | "failed";
 const seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 const tokenSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
-/** The label of requests without a key that the server knows. */
+/** The label of requests without a known key. */
 const NO_KEY = "";
 
 export class Metrics {
@@ -61,7 +60,7 @@ export class Metrics {
   readonly #collectives: Counter<"model">;
   readonly #sentBytes: Counter<"model">;
   readonly #collectiveSeconds: Counter<"model">;
-  /** Of each model's ranks, when their last step landed. */
+  /** By model, the ranks' cumulative traffic at their last step. */
   readonly #traffic = new Map<string, Traffic>();
   readonly #snapshotHits: Counter<"model">;
   readonly #snapshotMisses: Counter<"model">;
@@ -72,7 +71,7 @@ export class Metrics {
   readonly #interToken: Histogram<"key" | "model">;
   readonly #queue: Histogram<"key" | "model">;
   readonly #whole: Histogram<"key" | "model">;
-  /** Those with the label key. */
+  /** The metrics with the label `key`. */
   readonly #ofKeys: readonly (Counter | Gauge | Histogram)[];
 
   constructor(models: ServedModels, admission: Admission) {
@@ -93,7 +92,7 @@ export class Metrics {
         labelNames: ["model", "state"],
         registers,
         collect() {
-          // An unloaded model must not leave its last value behind.
+          // Otherwise an unloaded model would keep its last value.
           this.reset();
           collect(this);
         },
@@ -163,9 +162,7 @@ export class Metrics {
       }
     });
     this.#collectives = counter("collectives_total", "Collectives of the ranks.", ["model"]);
-    this.#sentBytes = counter("collective_sent_bytes_total", "What rank 0 sent in collectives.", [
-      "model",
-    ]);
+    this.#sentBytes = counter("collective_sent_bytes_total", "Bytes sent by rank 0.", ["model"]);
     this.#collectiveSeconds = counter(
       "collective_seconds_total",
       "Time in collectives, estimated from those of every 64th step.",

@@ -1,8 +1,8 @@
-// Reads a form (multipart/form-data) as it arrives: files go to a sink, piece by piece, and are never held whole.
+// Parses multipart/form-data as a stream: files go to a sink piece by piece and are never held in memory.
 import { ApiError, badRequest } from "./errors.ts";
 import { refuseCompressed } from "./json-body.ts";
 
-/** Where the content of a file goes. */
+/** Receives the content of a file. */
 export type FileSink = (piece: Uint8Array) => Promise<void>;
 
 export type FormFile = { field: string; filename: string };
@@ -11,7 +11,7 @@ const MAX_PARTS = 32;
 const MAX_HEAD_BYTES = 8192;
 const MAX_FIELD_BYTES = 65_536;
 
-/** The fields of the form. `openFile` is called for each part that has a file name. */
+/** Returns the fields of the form. `openFile` is called for each part with a file name. */
 export async function readForm(
   request: Request,
   openFile: (file: FormFile) => FileSink,
@@ -44,13 +44,13 @@ export async function readForm(
       fields.set(field, text);
     }
   }
-  // What follows the last part means nothing.
+  // Content after the last part is meaningless.
   await input.rest();
   return fields;
 }
 
 async function partHead(input: FormInput): Promise<{ field: string; filename?: string }> {
-  // A head without lines would begin with the empty line.
+  // So that a head without headers also ends in an empty line.
   input.prepend("\r\n");
   const head = await input.textUntil("\r\n\r\n", MAX_HEAD_BYTES);
   const disposition = /\r\ncontent-disposition:\s*form-data\s*;(.*)/i.exec(head)?.[1] ?? "";
@@ -60,7 +60,7 @@ async function partHead(input: FormInput): Promise<{ field: string; filename?: s
   return { field, ...(filename !== undefined && { filename }) };
 }
 
-/** Clients write quotes in a name as %22 or \", and other languages than English as `name*=utf-8''...`. */
+/** Clients escape quotes in names as %22 or \", and encode non-ASCII names as `name*=utf-8''...`. */
 function parameter(disposition: string, name: string): string | undefined {
   const start = `(?:^|[;\\s])${name}`;
   const [, coded] = new RegExp(`${start}\\*=utf-8''([^;\\s]+)`, "i").exec(disposition) ?? [];
@@ -79,7 +79,7 @@ function decoded(text: string): string {
 
 const ignored: FileSink = async () => {};
 
-/** The bytes of a form, up to marks. */
+/** Buffered input, split at delimiters. */
 class FormInput {
   readonly #reader: AsyncIterator<Uint8Array>;
   #bytes = Buffer.alloc(0);
@@ -99,12 +99,12 @@ class FormInput {
     return text;
   }
 
-  /** Everything before the mark goes to the sink; the mark itself is skipped. */
+  /** Passes everything before the delimiter to the sink and skips the delimiter. */
   async until(mark: string, maxBytes: number, sink: FileSink): Promise<void> {
     let length = 0;
     for (;;) {
       const at = this.#bytes.indexOf(mark);
-      // The mark may have begun at the end.
+      // The end of the buffer may be a partial delimiter.
       const end = at >= 0 ? at : Math.max(0, this.#bytes.length - mark.length + 1);
       length += end;
       if (length > maxBytes) throw broken("has a field or a header that is too long");

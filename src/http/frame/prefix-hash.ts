@@ -1,13 +1,13 @@
-// What a chat begins with, as a header of its response: the same in all of its turns. A proxy before several servers
-// learns by it which of them has the chat in its prefix cache.
+// A hash of a chat's beginning as a response header, equal for all turns of the chat. Proxies in front of several
+// servers use it to route a chat to the server with its prefix cached.
 import type { Chat, Conversation } from "../../conversation/conversation.ts";
 
 export const PREFIX_HEADER = "x-prefix-hash";
 
-/** Characters of it: chats are told apart, and nothing depends on it. */
+/** Length of the hash, which only distinguishes chats. */
 const LENGTH = 32;
 
-/** Of all messages up to the first of a user; undefined where there are none. */
+/** Hash of the messages up to the first user message; undefined for other prompts. */
 export function prefixHash({ prompt }: Pick<Conversation, "prompt">): string | undefined {
   if (prompt.kind !== "chat") return undefined;
   const hasher = new Bun.CryptoHasher("sha256");

@@ -1,23 +1,23 @@
-// The priority that a request is served at.
+// The priority of a request.
 import type { ServiceTier } from "../../api/sampling.ts";
 import type { Priority } from "../../engine/protocol.ts";
 
 const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
 
-/** A higher one goes first. */
+/** Higher levels go first. */
 export const levelOf = (priority: Priority) => order.indexOf(priority);
 
-/** The key, the route and the request may each limit it. */
+/** Key, route and request may each limit the priority. */
 export function lowestOf(...granted: readonly Priority[]): Priority {
   return order[Math.min(...granted.map(levelOf))]!;
 }
 
-/** What an OpenAI request asks for by its tier. */
+/** The priority that an OpenAI request asks for by its service tier. */
 export function askedPriority(tier: ServiceTier | undefined): Priority {
   return tier === "flex" ? "LOW" : "HIGH";
 }
 
-/** OpenAI's names of the tiers. */
+/** OpenAI's service tier of each priority. */
 export const serviceTiers: Readonly<Record<Priority, ServiceTier>> = {
   LOW: "flex",
   NORMAL: "default",

@@ -1,10 +1,10 @@
-// Errors as responses.
+// Error responses.
 import type { Context } from "hono";
 import { openAi } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { apiErrorOf } from "./errors.ts";
 
-/** The response to any error, in the dialect of the route. */
+/** The response to an error, in the route's dialect; recorded for the log. */
 export function refusalResponse(c: Context<HttpEnv>, error: unknown): Response {
   const answer = apiErrorOf(error);
   const dialect = c.get("dialect") ?? openAi;

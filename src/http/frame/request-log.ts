@@ -1,11 +1,11 @@
-// One log line per request: the key, the path, the status, the tokens and the time. The request's id comes
-// from the client or is made here; it is returned in a header and is in every line about the request.
+// Logs one line per request: key, path, status, tokens and duration. The request's id comes from the client or is
+// generated; it is returned in a header and is part of every log line about the request.
 import type { MiddlewareHandler } from "hono";
 import type { Logger } from "../../log.ts";
 import type { HttpEnv } from "./env.ts";
 import type { RequestRecord } from "./request-record.ts";
 
-/** Characters of one text in a line. */
+/** Maximum characters of a logged text. */
 const MAX_TEXT = 1024;
 
 /** Requests for `quietPaths` are logged at level debug. */
@@ -25,7 +25,7 @@ export function requestLog(
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
-      // Requests that come while the server drains are no fault of its own.
+      // Rejections while draining are not failures of the server.
       const hasFailed = status >= 500 && record.reason !== "draining";
       const level = quietPaths.has(path) ? "debug" : hasFailed ? "error" : "info";
       const request = { id, key, method, path: cut(path), status, ...readable(fields), ms };
@@ -36,14 +36,14 @@ export function requestLog(
   };
 }
 
-/** The client's id, if it is safe in a header and a log line. */
+/** The client's id, if it is safe in headers and logs; otherwise a new one. */
 export function requestId(given: string | undefined): string {
   return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
     ? given
     : `req-${crypto.randomUUID()}`;
 }
 
-/** Numbers rounded, and texts of a bounded length; a prompt is logged whole. */
+/** Rounds numbers and truncates texts; objects such as prompts are logged whole. */
 function readable(fields: object): object {
   return Object.fromEntries(
     Object.entries(fields).map(([key, value]) => [
@@ -53,7 +53,7 @@ function readable(fields: object): object {
   );
 }
 
-/** What a client sends can be as long as its headers or its body. */
+/** Truncates client text, which may be as long as its headers or body. */
 function cut(text: string): string {
   return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}...` : text;
 }

@@ -1,4 +1,4 @@
-// What a request's log line says.
+// The fields of a request's log line.
 import type { Priority } from "../../engine/protocol.ts";
 
 /** Filled in while the request is handled. */
@@ -12,8 +12,8 @@ export type RequestRecord = {
   queueMs?: number;
   ttftMs?: number;
   /**
-   * At debug level: the token at which the prompt parts from the nearest cached one, where it resumed, and the field
-   * of the request that the token comes from.
+   * At debug level: the token at which the prompt diverges from the nearest cached one, the position of resumption, and
+   * the request field that contains the token.
    */
   prefixMiss?: {
     at: number;
@@ -25,10 +25,10 @@ export type RequestRecord = {
   finish?: string;
   /** Only with --log-prompts. */
   prompt?: unknown;
-  /** Why it was refused, in one word. */
+  /** Short reason of a rejection. */
   reason?: string;
-  /** Why it failed, for the operator. */
+  /** Error message, for the operator. */
   error?: string;
-  /** Settles when the request has ended and is counted, if that is after the handler has returned. */
+  /** Settles once the request has ended and is counted, if that is after the handler has returned. */
   over?: Promise<void>;
 };

@@ -1,4 +1,4 @@
-// What the routes' handlers share.
+// Shared dependencies of the routes' handlers.
 import type { Settings } from "../../config/settings.ts";
 import type { EngineClient } from "../../engine/client.ts";
 import type { Grammars } from "../../grammar/grammars.ts";
@@ -16,7 +16,7 @@ import type { Metrics } from "./metrics.ts";
 
 export type Serving = {
   engine: EngineClient;
-  /** Where models are divided among several processes. */
+  /** Set if models are divided among several processes. */
   ranks: RankGroup | undefined;
   grammars: Grammars;
   encoder: Encoder;
@@ -28,13 +28,13 @@ export type Serving = {
   batches: LazyBatches;
   ring: KeyRing;
   settings: Settings;
-  /** Where it listens, once it does. */
+  /** The server's URL, once it listens. */
   url: string | undefined;
-  /** Where the cache of models is, and the hub. */
+  /** Locates the model cache and the hub. */
   env: Environment;
-  /** How long a stream may be without events before a heartbeat is sent. */
+  /** Silence in a stream after which a heartbeat is sent. */
   heartbeatMs: number;
-  /** Errors outside any request. */
+  /** Number of errors outside of any request. */
   uncaughtErrors: number;
   log: Logger;
 };

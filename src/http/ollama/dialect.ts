@@ -1,4 +1,4 @@
-// How Ollama's APIs write errors and streams: a line of JSON for each event.
+// The wire conventions of Ollama's APIs: errors as strings, streams as one JSON line per event.
 import { OllamaError } from "../../api/ollama/generate.ts";
 import type { Dialect } from "../frame/dialect.ts";
 import type { ApiError } from "../frame/errors.ts";
@@ -12,7 +12,7 @@ export const ollamaDialect: Dialect = {
   prefix: "/api/",
 };
 
-/** Where other APIs' endpoints are named, Ollama's are. */
+/** Error messages that name Ollama's endpoints instead of OpenAI's. */
 const messages: Readonly<Record<string, string>> = {
   model_not_found: "model not found: GET /api/tags lists the available models",
   no_chat_template: "The model has no chat template: use /api/generate with raw.",

@@ -44,7 +44,7 @@ const generateCodec: Codec<OllamaGenerateRequest> = {
 export const ollamaChat = handlerOf(chatCodec, ({ messages }) => messages.length === 0, chatLine);
 export const ollamaGenerate = handlerOf(generateCodec, ({ prompt }) => prompt === "", generateLine);
 
-/** A request that says nothing loads the model, or unloads it. */
+/** An empty request loads the model, or unloads it. */
 function handlerOf<T extends Request>(
   codec: Codec<T>,
   saysNothing: (request: T) => boolean,
@@ -75,7 +75,7 @@ async function loadedOrUnloaded(
   return "load";
 }
 
-/** Other keys may not decide what stays in memory. */
+/** Only the owner may decide what stays in memory. */
 export function keepAliveOf(
   { keep_alive }: { keep_alive?: number | undefined },
   c: Context<HttpEnv>,
@@ -140,13 +140,13 @@ function promptOf({ prompt, system, raw, think }: OllamaGenerateRequest): Conver
   };
 }
 
-/** Chat templates know OpenAI's names for how much a model thinks. */
+/** Maps Ollama's levels to OpenAI's names, which chat templates know. */
 function thinkingOf(think: Request["think"]): Pick<Chat, "thinks" | "effort"> {
   if (typeof think !== "string") return { thinks: think };
   return { thinks: true, effort: think === "max" ? "xhigh" : think };
 }
 
-/** A result that does not name its call belongs to the next one, of its name if it has one. */
+/** A tool result without a call id is matched to the next open call, of the same name if it has one. */
 function messagesIn(asked: readonly OllamaMessage[]): Message[] {
   let open: { id: string | undefined; name: string }[] = [];
   return asked.map((message): Message => {

@@ -25,7 +25,7 @@ import { readRequest } from "../frame/json-body.ts";
 import type { Serving } from "../frame/serving.ts";
 import { knownOf, sourceOf } from "../owner/known-models.ts";
 
-/** Clients compare it with the version that has what they need. */
+/** Clients compare this with the minimum version they support. */
 const ollamaVersion = "0.12.11";
 
 export function ollamaVersionHandler() {
@@ -43,14 +43,14 @@ export function listTags({ models }: Serving) {
       const size = totalBytes(files);
       const modified_at = new Date(createdMs).toISOString();
       listed.push({ ...modelFields(name, source), size, modified_at });
-      // Reading the headers of weights takes a while: others run between two models.
+      // Reading the headers of weights is slow: yields to the event loop between models.
       await new Promise((resolve) => setImmediate(resolve));
     }
     return c.json({ models: listed } satisfies OllamaTags);
   };
 }
 
-/** Of loaded models only; GET /ps has more for the owner. */
+/** Lists only loaded models; GET /ps has more for the owner. */
 export function listLoaded({ models, engine }: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { backend } = await engine.inspect();
@@ -75,10 +75,10 @@ export function showModel(serving: Serving) {
     const source = models.sourceOf(name);
     const about = knownOf(source);
     const { architecture = "", parameters, contextLength } = about?.description ?? {};
-    // The server may have been given another one.
+    // The server may use another template than the model's own.
     const template = models.loadedText(name)?.template ?? about?.template ?? "";
     const loaded = models.loaded().find((each) => each.source === source);
-    // What the server has memory for may be less than what the model was trained with.
+    // The server's memory may allow less than the trained context length.
     const length = loaded?.info.maxLength ?? contextLength;
     const listed = models.list().find((each) => each.name === name);
     return c.json({
@@ -141,14 +141,14 @@ function detailsOf(source: ModelSource): OllamaDetails {
   };
 }
 
-/** A template that does not know tools is taught them. */
+/** Tools always work: a template without tools gets a default tool-call format in the prompt. */
 function capabilitiesOf(embeds: boolean, template: string): OllamaShow["capabilities"] {
   if (embeds) return ["embedding"];
   if (template === "") return ["completion"];
   return ["completion", "tools", ...(thinks(template) ? ["thinking" as const] : [])];
 }
 
-/** A time that never comes is one that clients can read. */
+/** Represents infinity as a date that clients can parse. */
 function timeOf(ms: number): string {
   return Number.isFinite(ms) ? new Date(ms).toISOString() : "9999-12-31T23:59:59Z";
 }

@@ -1,4 +1,4 @@
-// Ollama's POST /api/pull: a model from the hub into the cache, with its progress.
+// Ollama's POST /api/pull: downloads a model from the hub into the cache, with progress.
 import type { Context } from "hono";
 import { OllamaPullRequest, type OllamaPullStatus } from "../../api/ollama/models.ts";
 import { HubError } from "../../hub/hub-error.ts";
@@ -14,14 +14,14 @@ import { readRequest } from "../frame/json-body.ts";
 import type { Serving } from "../frame/serving.ts";
 import { ollamaDialect, ollamaError } from "./dialect.ts";
 
-/** The least time between two lines about bytes. */
+/** Minimum interval between progress lines. */
 const PROGRESS_MS = 100;
 
 export function ollamaPull(serving: Serving) {
   const { env, heartbeatMs } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name, stream } = await readRequest(c, serving, OllamaPullRequest);
-    // Ollama names repos of Hugging Face this way.
+    // Ollama's names of Hugging Face repos.
     const short = name.replace(/^(https:\/\/)?(hf\.co|huggingface\.co)\//, "");
     const repo = parseRepoName(fullName(short, env));
     if (!repo?.id.includes("/")) {
@@ -75,12 +75,12 @@ function pullSource(lines: PullLines, onClose: (error: unknown) => void): EventS
   };
 }
 
-/** Only the owner sees it; where the cache is stays the machine's own. */
+/** Only the owner can pull, but the error must not reveal the cache's path. */
 function unpulled({ message }: HubError, cache: string): ApiError {
   return new ApiError(502, printable(message.replaceAll(cache, "the cache")));
 }
 
-/** The states of a pull. Of those about bytes, only the newest waits for the client. */
+/** The status lines of a pull. Of the byte counts, only the latest is queued. */
 class PullLines {
   last: OllamaPullStatus = { status: "pulling manifest" };
   #waiting: OllamaPullStatus[] = [];
@@ -100,13 +100,13 @@ class PullLines {
     );
   }
 
-  /** Undefined at the end. */
+  /** The next line; undefined at the end. */
   async next(): Promise<OllamaPullStatus | undefined> {
     while (this.#waiting.length === 0 && !this.#over) {
       await this.#wake.promise;
       this.#wake = Promise.withResolvers();
     }
-    // The newest bytes after a while, not each of them.
+    // Throttles byte counts.
     if (this.#waiting[0]?.digest !== undefined) {
       const leftMs = this.#toldMs + PROGRESS_MS - performance.now();
       await Promise.race([Bun.sleep(Math.max(0, leftMs)), this.#ended.promise]);
@@ -124,7 +124,7 @@ class PullLines {
         this.#add({ status: "waiting for another pull" });
         break;
       case "retry":
-        this.#add({ status: `trying again: ${printable(event.reason)}` });
+        this.#add({ status: `retrying: ${printable(event.reason)}` });
         break;
       case "listed":
         this.#digest = event.commit;

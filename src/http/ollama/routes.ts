@@ -1,4 +1,4 @@
-// The rows of Ollama's APIs in the table of routes.
+// The routes of Ollama's APIs.
 
 import {
   OllamaEmbeddingsRequest,
@@ -29,7 +29,7 @@ import { ollamaChat, ollamaGenerate } from "./generate.ts";
 import { deleteModel, listLoaded, listTags, ollamaVersionHandler, showModel } from "./models.ts";
 import { ollamaPull } from "./pull.ts";
 
-/** What the rows of Ollama's APIs have in common. */
+/** Fields shared by all these routes. */
 const ollama = { tag: "Ollama", dialect: ollamaDialect, access: "key" } as const;
 
 export const ollamaRoutes: readonly Route[] = [
@@ -37,7 +37,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/chat",
-    summary: "The next message of a chat, as Ollama's API",
+    summary: "Generate the next message of a chat (Ollama's API)",
     request: OllamaChatRequest,
     response: OllamaChatResponse,
     event: OllamaChatResponse,
@@ -51,7 +51,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/generate",
-    summary: "The answer to a prompt, or its continuation, as Ollama's API",
+    summary: "Answer or continue a prompt (Ollama's API)",
     request: OllamaGenerateRequest,
     response: OllamaGenerateResponse,
     event: OllamaGenerateResponse,
@@ -65,7 +65,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/embed",
-    summary: "Vectors of texts, as Ollama's API",
+    summary: "Embed texts (Ollama's API)",
     request: OllamaEmbedRequest,
     response: OllamaEmbedResponse,
     example: { input: "The capital of France" },
@@ -78,7 +78,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/embeddings",
-    summary: "The vector of a text, as Ollama's older API",
+    summary: "Embed a text (Ollama's older API)",
     request: OllamaEmbeddingsRequest,
     response: OllamaEmbeddingsResponse,
     example: { prompt: "The capital of France" },
@@ -91,7 +91,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "get",
     path: "/api/tags",
-    summary: "The available models, as Ollama's API",
+    summary: "List the available models (Ollama's API)",
     response: OllamaTags,
     handler: listTags,
   },
@@ -99,7 +99,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/show",
-    summary: "What a model is and can do, as Ollama's API",
+    summary: "Describe a model and its capabilities (Ollama's API)",
     request: OllamaShowRequest,
     response: OllamaShow,
     example: { model: "default" },
@@ -110,7 +110,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "get",
     path: "/api/ps",
-    summary: "The loaded models, as Ollama's API",
+    summary: "List the loaded models (Ollama's API)",
     response: OllamaPs,
     errors: [503],
     handler: listLoaded,
@@ -119,7 +119,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "post",
     path: "/api/pull",
-    summary: "Pull a model from Hugging Face, as Ollama's API",
+    summary: "Pull a model from Hugging Face (Ollama's API)",
     request: OllamaPullRequest,
     response: OllamaPullStatus,
     event: OllamaPullStatus,
@@ -133,7 +133,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "delete",
     path: "/api/delete",
-    summary: "Delete a model of the cache, as Ollama's API",
+    summary: "Delete a model from the cache (Ollama's API)",
     request: OllamaDeleteRequest,
     example: { model: "org/name" },
     errors: [...bodyErrors, 404, 409],
@@ -144,7 +144,7 @@ export const ollamaRoutes: readonly Route[] = [
     ...ollama,
     method: "get",
     path: "/api/version",
-    summary: "The version of Ollama whose API this is",
+    summary: "The version of Ollama's API",
     response: OllamaVersion,
     isQuiet: true,
     handler: ollamaVersionHandler,

@@ -1,5 +1,4 @@
-// A reply as Ollama's APIs tell it: lines of JSON, of which the last has the reason of the end, the counts and
-// the times.
+// Writes replies in Ollama's APIs: JSON lines, the last of which has the finish reason, counts and durations.
 import type { Context } from "hono";
 import type { OllamaCall, OllamaChatResponse } from "../../api/ollama/generate.ts";
 import type { Part } from "../../conversation/conversation.ts";
@@ -12,12 +11,12 @@ import type { Exchange, ResponseContext, ResponseWriter } from "../generate/code
 import { chatLogprobs } from "../openai/chat.ts";
 import { ollamaError } from "./dialect.ts";
 
-/** What a line says of the answer. */
+/** The content of one line. */
 export type Said = { text?: string; thought?: string; calls?: OllamaCall[] };
 
 type Line = Omit<OllamaChatResponse, "message">;
 
-/** `lineOf` writes what is said as the API has it. */
+/** `lineOf` converts content to the API's fields. */
 export function ollamaWriter(
   { logprobs: isAskedLogprobs }: { logprobs: boolean },
   c: Context<HttpEnv>,
@@ -64,7 +63,7 @@ export function ollamaWriter(
   };
 }
 
-/** A call is told as a whole, and not at all if the token limit cut it off. */
+/** Buffers calls: each is sent as a whole, and not at all if the token limit cut it off. */
 class CallLines {
   #count = 0;
   #open: { id: string; name: string; arguments: string } | undefined;

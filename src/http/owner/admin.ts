@@ -1,4 +1,4 @@
-// The owner's endpoints: the state of the server, loading and unloading models.
+// The owner's endpoints for the server's state and for loading and unloading models.
 import type { Context } from "hono";
 import type { Model } from "../../api/openai/models.ts";
 import {
@@ -35,7 +35,7 @@ export function loadModel(serving: Serving) {
   };
 }
 
-/** The owner is told what is wrong with a model, but no client where its files are. */
+/** Removes the model's path: errors are reported to the owner, but file locations to no client. */
 export const withoutPath = (reason: string, { path }: Pick<ModelSource, "path">) =>
   reason.replaceAll(path, "the model");
 
@@ -49,7 +49,7 @@ export function unloadModel(serving: Serving) {
   };
 }
 
-/** False if it was not loaded. */
+/** Returns false if the model was not loaded. */
 export async function unload({ models }: Serving, name: string): Promise<boolean> {
   return await models.unload(name).catch((error: unknown) => {
     if (!(error instanceof NoRoomError)) throw error;

@@ -1,5 +1,5 @@
-// POST /bench: the server measures itself, by requests from a thread of its own. One at a time: two would measure
-// each other.
+// POST /bench: the server benchmarks itself with requests from a separate thread, one benchmark at a time: concurrent
+// ones would distort each other.
 import { Worker } from "node:worker_threads";
 import type { Context } from "hono";
 import { type BenchEvent, BenchRequest } from "../../api/owner/bench.ts";
@@ -14,7 +14,7 @@ import { type EventSource, streamResponse } from "../frame/event-stream.ts";
 import { readRequest } from "../frame/json-body.ts";
 import type { Serving } from "../frame/serving.ts";
 
-/** Levels of a sweep. */
+/** Default concurrency levels of a sweep. */
 const preset = [1, 2, 4, 8, 16];
 
 const running = new WeakSet<Serving>();
@@ -22,7 +22,7 @@ const running = new WeakSet<Serving>();
 export function runBench(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, BenchRequest);
-    // Before it begins, so that an unknown name is a 404.
+    // Checked before the benchmark starts, so that an unknown name is a 404.
     serving.models.sourceOf(request.model);
     if (running.has(serving)) {
       throw new ApiError(409, "Another benchmark is running.", { code: "bench_running" });

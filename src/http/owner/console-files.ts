@@ -1,5 +1,5 @@
-// The console's script and style. A checkout bundles them when they are first asked for; in the executable another
-// module takes this one's place, which has them inside.
+// The console's script and style. A checkout bundles them on first request; the executable replaces this module by one
+// that contains them.
 import { join } from "node:path";
 
 export type ConsoleFiles = { script: string; style: string };

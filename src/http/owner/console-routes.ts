@@ -10,7 +10,7 @@ export const consoleRoutes: readonly Route[] = [
     ...open,
     path: "/",
     summary:
-      "The console, for browsers; to others, whether the server is there: clients of Anthropic's API send HEAD first",
+      "The console, for browsers; a liveness check for others, such as Anthropic's clients, which send HEAD first",
     mediaType: "text/html",
     handler: consolePage,
   },
@@ -31,7 +31,7 @@ export const consoleRoutes: readonly Route[] = [
   {
     ...open,
     path: "/console.json",
-    summary: "Whether a key is needed, and whose key the request has",
+    summary: "Whether a key is needed, and the identity of the request's key",
     response: ConsoleSession,
     handler: consoleSession,
   },

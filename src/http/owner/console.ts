@@ -1,5 +1,5 @@
-// The console: a page, its script and its style, and who it is to the server. None of it needs a key, as none of it
-// says anything; what the page then asks for does.
+// The console's page, script, style and session. They need no key, because they reveal nothing; the page's further
+// requests do.
 import type { Context } from "hono";
 import { html } from "hono/html";
 import { version } from "../../../package.json";
@@ -10,7 +10,7 @@ import { healthOf } from "../frame/health.ts";
 import type { Serving } from "../frame/serving.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 
-/** Scripts and requests of this origin alone, nothing inline, no frame around it, and no text that becomes HTML. */
+/** Only scripts and requests of this origin: no inline code, no framing, and no HTML from strings. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -50,7 +50,7 @@ const page = html`<!doctype html>
 </html>
 `;
 
-/** The page for browsers. Clients of APIs ask here whether the server is there. */
+/** The page for browsers; a liveness check for API clients. */
 export function consolePage() {
   return (c: Context<HttpEnv>): Response | Promise<Response> =>
     c.req.header("accept")?.includes("text/html")

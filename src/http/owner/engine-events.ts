@@ -1,4 +1,4 @@
-// GET /engine/events: the engine's feed as a stream of events.
+// GET /engine/events: streams the engine's feed.
 import type { Context } from "hono";
 import { openAiEvents } from "../frame/dialect.ts";
 import type { HttpEnv } from "../frame/env.ts";
@@ -14,7 +14,7 @@ export function engineEvents({ feed, admission, heartbeatMs }: Serving) {
     }
     const listener = feed.listen(followed);
     const source: EventSource = {
-      // A server that drains waits for nobody who watches it.
+      // Ends while draining: shutdown does not wait for watchers.
       next: async () => (admission.phase === "draining" ? undefined : await listener.read()),
       heartbeat: () => ": still here\n\n",
       failure: () => undefined,

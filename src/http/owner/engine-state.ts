@@ -1,13 +1,13 @@
-// The state of the engine as its feed tells it: what /ps says, with latencies, memory and the map of the blocks.
+// The engine's state as sent by its feed: the content of /ps, with latencies, memory and the block map.
 import type { StateEvent } from "../../api/owner/engine.ts";
 import type { Serving } from "../frame/serving.ts";
 import { psOf } from "./admin.ts";
 import { wireMemory } from "./model-states.ts";
 
-/** By state of a block: free, cached, held, shared. */
+/** By block state: free, cached, held, shared. */
 const letters = [".", "c", "h", "s"];
 
-/** `followed`: the names of requests whose blocks are shown. */
+/** `followed`: names of the requests whose blocks are reported. */
 export async function engineState(
   serving: Serving,
   followed: readonly string[],

@@ -1,5 +1,5 @@
-// /keys: the keys with their tiers, limits and use. A key itself is told once, when it is made; the keys file has
-// its hash.
+// /keys: the API keys with their tiers, limits and usage. A key is returned only when it is created; the keys file
+// stores its hash.
 import type { Context } from "hono";
 import {
   AddKeyRequest,
@@ -69,7 +69,7 @@ export function addKey(serving: Serving) {
   };
 }
 
-/** Its requests that run go on. */
+/** Revokes a key; its running requests continue. */
 export function revokeKey(serving: Serving) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { name } = await readRequest(c, serving, RevokeKeyRequest);
@@ -83,7 +83,7 @@ export function revokeKey(serving: Serving) {
   };
 }
 
-/** From now on; figures of keys that are gone are forgotten. */
+/** Applies a keys file immediately, and forgets the usage of removed keys. */
 export function applyKeys({ ring, metrics }: Serving, keys: KeyFile | undefined): void {
   if (keys) ring.reload(keys);
   void metrics.keepKeys(ring.names);

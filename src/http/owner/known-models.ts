@@ -1,4 +1,4 @@
-// The models of this machine, as their files describe them.
+// The models on this machine, as described by their files.
 import { ModelNotFoundError } from "../../hub/hub-error.ts";
 import type { ModelSource } from "../../hub/source.ts";
 import {
@@ -9,7 +9,7 @@ import {
 } from "../../serve/model-description.ts";
 import type { Serving } from "../frame/serving.ts";
 
-/** Undefined if one file of several would have to be named. */
+/** Undefined if the name is ambiguous: it needs one file of several. */
 export function sourceOf(models: Serving["models"], name: string): ModelSource | undefined {
   try {
     return models.sourceOf(name);
@@ -21,10 +21,10 @@ export function sourceOf(models: Serving["models"], name: string): ModelSource |
 
 type Known = { description: ModelDescription; template: string; isEmbedder: boolean };
 
-/** By path: a snapshot in the cache does not change, and reading headers takes a while. */
+/** By path. Snapshots in the cache are immutable, and reading headers is slow. */
 const known = new Map<string, Known>();
 
-/** Undefined if its files are broken. */
+/** Undefined if the model's files are corrupt. */
 export function knownOf(source: ModelSource): Known | undefined {
   try {
     return known.getOrInsertComputed(source.path, () => ({

@@ -1,4 +1,4 @@
-// GET /models and POST /models/plan: what is there, how far each model is, and what one would take.
+// GET /models and POST /models/plan: the models with their load state, and the memory a model would need.
 import type { Context } from "hono";
 import { type ModelStates, PlanRequest, type PlanResponse } from "../../api/owner/admin.ts";
 import { EngineError } from "../../engine/client.ts";
@@ -19,7 +19,7 @@ export function modelStates(serving: Serving) {
     const listed: ModelStates["models"] = [];
     for (const each of models.list()) {
       listed.push(...stateOf(serving, each, memory.roomBytes));
-      // Reading the headers of weights takes a while: others run between two models.
+      // Reading the headers of weights is slow: yields to the event loop between models.
       await new Promise((resolve) => setImmediate(resolve));
     }
     return c.json({
@@ -30,7 +30,7 @@ export function modelStates(serving: Serving) {
   };
 }
 
-/** None if one file of several would have to be named. */
+/** Empty if the name is ambiguous: it needs one file of several. */
 function stateOf(
   { models, engine }: Serving,
   { name, maxLength }: ListedModel,
@@ -90,7 +90,7 @@ export function planModel(serving: Serving) {
   const { models } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model } = await readRequest(c, serving, PlanRequest);
-    // Before it is planned, so that an unknown name is a 404.
+    // Checked before planning, so that an unknown name is a 404.
     const source = models.sourceOf(model);
     const planned = await models.plan(model).then(
       (plan) => wirePlan(model, plan),

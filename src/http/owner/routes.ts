@@ -1,4 +1,4 @@
-// The owner's routes that show models, keys, batches and the engine at work, and end requests.
+// The owner's routes for models, keys, batches, benchmarks, the engine's feed and cancellation.
 
 import { BatchObject, CancelBatchRequest, KeyBatches } from "../../api/openai/batches.ts";
 import {
@@ -30,7 +30,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "get",
     path: "/models",
-    summary: "The models on this machine, how far each is loaded, and the memory there is",
+    summary: "The models on this machine with their load state, and the available memory",
     tag: "Models",
     response: ModelStates,
     errors: [503],
@@ -41,7 +41,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/models/plan",
-    summary: "What a model would take, and whether it fits, without loading it",
+    summary: "Estimate a model's memory and whether it fits, without loading it",
     tag: "Models",
     request: PlanRequest,
     response: PlanResponse,
@@ -54,7 +54,7 @@ export const ownerRoutes: readonly Route[] = [
     method: "get",
     path: "/engine/events",
     summary:
-      "What the engine does, as it does it: steps, requests, blocks, latencies; `?follow=<x-request-id>` shows its blocks",
+      "Stream the engine's activity: steps, requests, blocks, latencies; `?follow=<x-request-id>` adds a request's blocks",
     tag: "Server",
     mediaType: "text/event-stream",
     event: EngineFeedEvent,
@@ -68,7 +68,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "get",
     path: "/keys",
-    summary: "The keys with their tiers, limits and use",
+    summary: "The API keys with their tiers, limits and usage",
     tag: "Server",
     response: KeyList,
     access: "owner",
@@ -78,7 +78,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/keys",
-    summary: "Make a key, which the response has this once",
+    summary: "Create an API key; only this response contains it",
     tag: "Server",
     request: AddKeyRequest,
     response: AddKeyResponse,
@@ -90,7 +90,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/keys/revoke",
-    summary: "Accept a key of the keys file no longer",
+    summary: "Revoke a key of the keys file",
     tag: "Server",
     request: RevokeKeyRequest,
     response: RevokeKeyResponse,
@@ -102,7 +102,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "get",
     path: "/batches",
-    summary: "The batches of all keys, the newest first",
+    summary: "The batches of all keys, newest first",
     tag: "Files and batches",
     response: KeyBatches,
     errors: [400, 503],
@@ -113,7 +113,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/batches/cancel",
-    summary: "End a batch of any key early; what is answered stays",
+    summary: "Cancel a batch of any key; completed answers are kept",
     tag: "Files and batches",
     request: CancelBatchRequest,
     response: BatchObject,
@@ -125,7 +125,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/bench",
-    summary: "Measure this server, as `mlx-serve bench` does, with progress and a picture",
+    summary: "Measure this server, as `mlx-serve bench` does, with progress and a chart",
     tag: "Server",
     mediaType: "text/event-stream",
     request: BenchRequest,
@@ -140,7 +140,7 @@ export const ownerRoutes: readonly Route[] = [
   {
     method: "post",
     path: "/requests/cancel",
-    summary: "End a request that runs or waits",
+    summary: "Cancel a running or waiting request",
     tag: "Server",
     request: CancelRequest,
     response: CancelResponse,

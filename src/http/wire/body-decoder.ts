@@ -1,10 +1,10 @@
-// Where a body ends, and what of its bytes are payload: as many as the head declared, or chunks. It goes byte
-// by byte, without a line as a string: a body may have a chunk for every byte.
+// Decodes the framing of a request body: finds its end and extracts the payload, either of the declared length or in
+// chunks. Byte by byte, without a string per line: a body may consist of one-byte chunks.
 import { RequestFault } from "./request-fault.ts";
 import type { BodyFraming } from "./request-head.ts";
 
 const MAX_SIZE_DIGITS = 12;
-/** Of a chunk. They are ignored, as trailers are. */
+/** Maximum length of a chunk extension. Extensions and trailers are ignored. */
 const MAX_EXTENSION_BYTES = 256;
 const MAX_TRAILER_BYTES = 2 ** 14;
 
@@ -34,9 +34,9 @@ type State =
 export class BodyDecoder {
   readonly #isChunked: boolean;
   #state: State;
-  /** Bytes of the payload, or of its chunk, that have yet to come. */
+  /** Payload bytes left, of the body or of the current chunk. */
   #left: number;
-  /** Digits of the size, or bytes of an extension or of trailers, so far. */
+  /** Length so far of the chunk size, the extension or the trailers. */
   #count = 0;
 
   constructor(framing: BodyFraming) {
@@ -49,14 +49,14 @@ export class BodyDecoder {
     return this.#state === "done";
   }
 
-  /** Bytes that have yet to come; undefined for chunks. */
+  /** Bytes left; undefined for chunked bodies. */
   get left(): number | undefined {
     return this.#isChunked && !this.isDone ? undefined : this.#left;
   }
 
   /**
-   * Takes the body's next bytes. Payload is moved together at their beginning: a buffer for each chunk would
-   * make tiny chunks expensive. `rest` follows the body.
+   * Decodes the next bytes. The payload is compacted in place at their start: a buffer per chunk would make tiny chunks
+   * expensive. `rest` follows the body.
    */
   decode(bytes: Buffer): { payload: Buffer; rest: Buffer } {
     let [at, length] = [0, 0];
@@ -75,7 +75,7 @@ export class BodyDecoder {
     return { payload: bytes.subarray(0, length), rest: bytes.subarray(at) };
   }
 
-  /** The state after a byte of the framing. */
+  /** The state after one byte of framing. */
   #next(byte: number): State {
     switch (this.#state) {
       case "size":
@@ -123,7 +123,7 @@ export class BodyDecoder {
   }
 }
 
-/** A call of the system's costs more than a few bytes do. */
+/** Copies few bytes in JavaScript: a native call costs more. */
 function move(bytes: Buffer, to: number, from: number, end: number): void {
   if (end - from > 16) bytes.copyWithin(to, from, end);
   else for (let i = from; i < end; i++) bytes[to + i - from] = bytes[i]!;

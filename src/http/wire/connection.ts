@@ -1,5 +1,5 @@
-// One connection: its requests are answered one after the other, in the order in which they came. A request
-// that arrives behind another is parsed when that one has been answered.
+// One connection: answers its requests sequentially, in order of arrival. Pipelined requests are parsed once the
+// request before has been answered.
 import type { Logger } from "../../log.ts";
 import { RequestBody } from "./request-body.ts";
 import { RequestFault } from "./request-fault.ts";
@@ -8,18 +8,18 @@ import { writeResponse } from "./response-writer.ts";
 import { SocketStream } from "./socket-stream.ts";
 
 export type Service = {
-  /** The request's signal aborts when the client is gone; streams have to end then. */
+  /** The request's signal aborts when the client disconnects; streams must end then. */
   answer(request: Request): Response | Promise<Response>;
-  /** The response to a request that is malformed or late (a RequestFault), or for which `answer` threw. */
+  /** The response to a malformed or late request (a RequestFault), or to an error of `answer`. */
   refuse(error: unknown): Response;
-  /** How long a connection may be silent, or output unread. */
+  /** Timeout of idle connections and of unread output. */
   idleMs: number;
-  /** Whether connections close after the response that is under way. */
+  /** Whether connections close after the current response. */
   isClosing: boolean;
   log: Logger;
 };
 
-/** When to find out whether a client that has closed its side still reads: first after this, then ever later. */
+/** Probing whether a half-closed client still reads: initial delay, and its growth factor. */
 const FIRST_PROBE_MS = 10;
 const PROBE_GROWTH = 4;
 
@@ -34,7 +34,7 @@ export class Connection {
     void this.#run();
   }
 
-  /** Since when no request has been under way; undefined if one is. */
+  /** Start of the current idle time; undefined while a request is in progress. */
   get idleSinceMs(): number | undefined {
     return this.#idleSinceMs;
   }
@@ -42,7 +42,7 @@ export class Connection {
   async #run(): Promise<void> {
     try {
       while (await this.#serveNext()) {
-        // Requests that are there already would otherwise be answered before anything else happens.
+        // Pipelined requests would otherwise starve the event loop.
         if (this.stream.input.length > 0) await new Promise((resolve) => setImmediate(resolve));
       }
       if (!this.stream.isGone) await this.stream.close();
@@ -52,7 +52,7 @@ export class Connection {
     }
   }
 
-  /** Answers one request. False if it was the last one. */
+  /** Answers one request; returns whether another one may follow. */
   async #serveNext(): Promise<boolean> {
     try {
       const head = await this.#readHead();
@@ -63,20 +63,20 @@ export class Connection {
     }
   }
 
-  /** The next request's head; undefined if there is none. */
+  /** The next request's head; undefined at the end of the connection. */
   async #readHead(): Promise<RequestHead | undefined> {
     const { stream } = this;
     const { idleMs } = this.#service;
     let [startMs, scanned] = [performance.now(), 0];
     let hasBegun = false;
-    // Requests that a client has left behind are not answered.
+    // Requests of a client that has disconnected are dropped.
     while (!stream.isGone) {
       if (stream.input.length > 0 && !hasBegun) [hasBegun, startMs] = [true, performance.now()];
       if (scanned === 0) stream.take(emptyLines(stream.input));
       if (stream.input.length > 0) {
         const length = headLength(stream.input, scanned);
         if (length !== undefined) return parseHead(stream.take(length));
-        // The last byte may be the first of an empty line.
+        // The last byte may start the final empty line.
         scanned = stream.input.length - 1;
       }
       if (!hasBegun) this.#idleSinceMs = startMs;
@@ -110,8 +110,8 @@ export class Connection {
   }
 
   /**
-   * A client that closes its side may wait for its answer, or be gone; both look the same until something is
-   * sent to it. While there is no answer, interim responses find out.
+   * A client that has closed its side may still wait for the answer, or be gone; only sending tells. Until the answer
+   * is ready, interim responses probe the connection.
    */
   async #answerOrProbe(request: Request, { isHttp10 }: RequestHead): Promise<Response> {
     const { stream } = this;

@@ -1,16 +1,16 @@
-// File descriptors: how many this process may have, and whether they run short.
+// File descriptors: the limit of this process, and whether they run short.
 import { closeSync, openSync } from "node:fs";
 
-/** Kept for models, downloads and the like. */
+/** Descriptors reserved for models, downloads and the like. */
 const RESERVE = 64;
 
-/** The number of the first descriptor of the reserve: the system always gives out the lowest free number. */
+/** The lowest reserved number: the system always allocates the lowest free one. */
 export function firstReserved(): number {
   const limit = descriptorLimit();
   return limit - Math.min(RESERVE, limit / 4);
 }
 
-/** Infinity where it is unlimited or unknown. */
+/** Infinity if unlimited or unknown. */
 function descriptorLimit(): number {
   try {
     const { stdout } = Bun.spawnSync(["sh", "-c", "ulimit -n"]);
@@ -20,7 +20,7 @@ function descriptorLimit(): number {
   }
 }
 
-/** The number that the last of the next `count` descriptors will get; undefined if there are not so many. */
+/** The number that the last of the next `count` descriptors would get; undefined if there are too few. */
 export function nextNumber(count: number): number | undefined {
   const opened: number[] = [];
   try {

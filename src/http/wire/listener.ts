@@ -1,18 +1,18 @@
-// The socket that clients connect to, and their connections. While file descriptors run short it is closed:
-// one that is open and cannot be accepted from keeps the event loop busy.
+// The listening socket and its connections. While file descriptors run short the socket is closed: an open socket that
+// cannot accept keeps the event loop busy.
 import { Connection, type Service } from "./connection.ts";
 import { firstReserved, nextNumber } from "./descriptors.ts";
 
 export type ListenerOptions = Omit<Service, "isClosing"> & {
   hostname: string;
-  /** 0 chooses a free one. */
+  /** 0 chooses a free port. */
   port: number;
 };
 
-/** Each takes some memory, even where descriptors are unlimited. */
+/** Bounds memory even if descriptors are unlimited. */
 const MAX_CONNECTIONS = 10_000;
 const TICK_MS = 500;
-/** A connection that has only just been opened is not closed to make room for another. */
+/** Idle connections younger than this are not closed to make room for others. */
 const MIN_IDLE_MS = 1000;
 const WARN_AGAIN_MS = 600_000;
 
@@ -36,12 +36,12 @@ export class Listener {
     this.#timer = setInterval(() => this.#tick(), TICK_MS);
   }
 
-  /** From now on every response is the last one of its connection. */
+  /** Closes each connection after its current response. */
   closeAfterResponses(): void {
     this.#service.isClosing = true;
   }
 
-  /** Accepts no more, and closes connections as soon as their responses are written, or after this time. */
+  /** Stops accepting; closes each connection once its response is written, at the latest after `timeoutMs`. */
   async stop(timeoutMs: number): Promise<void> {
     this.closeAfterResponses();
     clearInterval(this.#timer);
@@ -60,7 +60,7 @@ export class Listener {
     return Bun.listen<Connection>({
       hostname: this.#options.hostname,
       port,
-      // The end of a client's input is not the end of the connection.
+      // Clients may close their side and still wait for a response.
       allowHalfOpen: true,
       socket: {
         open: (socket) => this.#open(socket),
@@ -74,7 +74,7 @@ export class Listener {
   }
 
   #open(socket: Bun.Socket<Connection>): void {
-    // Ends the connections of clients whose machine has vanished.
+    // TCP keep-alive detects clients that have vanished.
     socket.setKeepAlive(true, 60_000);
     socket.data = new Connection(socket, this.#service);
     this.#connections.add(socket.data);
@@ -90,12 +90,12 @@ export class Listener {
   #tick(): void {
     const nowMs = performance.now();
     for (const { stream } of this.#connections) stream.checkTime(nowMs);
-    // Files may have used up descriptors too.
+    // Files may have used up descriptors meanwhile.
     if (!this.#hasRoom()) this.#stopAccepting();
     else if (!this.#socket) this.#acceptAgain();
   }
 
-  /** Whether there is room for another connection, and for the socket to accept it from. */
+  /** Whether descriptors suffice for another connection and the listening socket. */
   #hasRoom(): boolean {
     const next = nextNumber(this.#socket ? 1 : 2);
     const isShort = next === undefined || next >= this.#firstReserved;
@@ -111,15 +111,15 @@ export class Listener {
     this.#warnedMs = nowMs;
     const { size } = this.#connections;
     const isFull = size >= MAX_CONNECTIONS;
-    const reason = isFull ? "there are too many" : "file descriptors run short, raise `ulimit -n`";
-    this.#options.log.warn({ connections: size }, `no connections are accepted for now: ${reason}`);
+    const reason = isFull ? "too many are open" : "file descriptors run short, raise `ulimit -n`";
+    this.#options.log.warn({ connections: size }, `not accepting connections: ${reason}`);
   }
 
   #acceptAgain(): void {
     try {
       this.#socket = this.#listen(this.port);
     } catch {
-      // The next tick tries again.
+      // Retried on the next tick.
     }
   }
 

@@ -1,15 +1,14 @@
-// The body of one request, read from its connection as the handler asks for it. A body that keeps coming may
-// take as long as it likes.
+// The body of one request, read from its connection on demand. The total time is unlimited while data keeps coming.
 import { BodyDecoder } from "./body-decoder.ts";
 import { RequestFault } from "./request-fault.ts";
 import type { RequestHead } from "./request-head.ts";
 import type { SocketStream } from "./socket-stream.ts";
 
-/** A remainder that is read and dropped to keep the connection; a larger one closes it. */
+/** Maximum remainder that is read and dropped to keep the connection; with more, it closes. */
 const MAX_SKIPPED_BYTES = 2 ** 16;
-/** What is decoded before others have their turn: a body may have a chunk for every byte. */
+/** Bytes decoded before yielding to the event loop: a body may consist of one-byte chunks. */
 const MAX_DECODED_BYTES = 2 ** 16;
-/** What has to come in `SLOW_WINDOW` times the idle timeout: a byte now and then is no upload. */
+/** Minimum bytes per `SLOW_WINDOW` idle timeouts: an occasional byte is not progress. */
 const SLOW_BYTES = 1024;
 const SLOW_WINDOW = 4;
 
@@ -17,7 +16,7 @@ export class RequestBody {
   readonly #stream: SocketStream;
   readonly #idleMs: number;
   readonly #decoder: BodyDecoder;
-  /** Whether the client waits for a 100 before it sends anything. */
+  /** Whether the client waits for 100 Continue before it sends the body. */
   #owesContinue: boolean;
   #hasFailed = false;
   #window = { startMs: performance.now(), bytes: 0 };
@@ -29,7 +28,7 @@ export class RequestBody {
     this.#owesContinue = head.expectsContinue;
   }
 
-  /** For a Request. Nothing is read before the handler asks for it. */
+  /** The stream for a Request; nothing is read before the handler pulls. */
   readable(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {
@@ -43,7 +42,7 @@ export class RequestBody {
     );
   }
 
-  /** Whether the next request can follow, after `skip`. */
+  /** Whether another request can follow, after `skip`. */
   get canSkip(): boolean {
     if (this.#decoder.isDone) return true;
     if (this.#hasFailed || this.#owesContinue) return false;
@@ -51,7 +50,7 @@ export class RequestBody {
     return left === undefined ? this.#endsInInput() : left <= MAX_SKIPPED_BYTES;
   }
 
-  /** Reads the rest and drops it. False if it does not come. */
+  /** Reads and drops the rest; returns false if it does not arrive. */
   async skip(): Promise<boolean> {
     try {
       while (await this.#read());
@@ -61,7 +60,7 @@ export class RequestBody {
     }
   }
 
-  /** Some of the payload; undefined at its end. */
+  /** The next piece of payload; undefined at the end. */
   async #read(): Promise<Uint8Array | undefined> {
     try {
       while (!this.#decoder.isDone) {
@@ -88,7 +87,7 @@ export class RequestBody {
     return payload;
   }
 
-  /** Of chunks, whether the last one has come. */
+  /** For chunked bodies: whether the last chunk has arrived. */
   #endsInInput(): boolean {
     try {
       this.#decodeInput();

@@ -1,9 +1,9 @@
-// A request that breaks HTTP's rules or a connection's limits.
+// A request that violates HTTP or a connection's limits.
 import type { ErrorAnswer } from "../../error-answer.ts";
 
 export class RequestFault extends Error {
   override name = "RequestFault";
-  /** The status of the answer, after which the connection closes. */
+  /** The response status; the connection closes afterwards. */
   readonly status: number;
 
   constructor(status: number, message: string) {

@@ -1,6 +1,5 @@
-// The head of a request: its first line and its headers, from bytes. What two servers could understand
-// differently is rejected, so that no proxy in front of this one can be led to see other requests in the
-// same bytes (request smuggling).
+// Parses the head of a request: the request line and headers. Anything that two servers could interpret differently is
+// rejected, so that no proxy in front can be tricked into request smuggling.
 import { RequestFault } from "./request-fault.ts";
 
 export type BodyFraming =
@@ -10,14 +9,14 @@ export type BodyFraming =
 
 export type RequestHead = {
   method: string;
-  /** The path and the query. */
+  /** Path and query. */
   target: string;
   isHttp10: boolean;
   headers: Headers;
   framing: BodyFraming;
   /** Whether the client allows another request on the same connection. */
   keepAlive: boolean;
-  /** Whether the client waits for a 100 before it sends the body. */
+  /** Whether the client waits for 100 Continue before it sends the body. */
   expectsContinue: boolean;
 };
 
@@ -28,7 +27,7 @@ const [CR, LF] = [0x0d, 0x0a];
 const token = /^[\w!#$%&'*+.^`|~-]+$/;
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 
-/** How many bytes of empty lines come before a head; clients of old send some after a body. */
+/** Length of empty lines before a head; some old clients send them after a body. */
 export function emptyLines(bytes: Buffer): number {
   let length = 0;
   while (bytes[length] === CR && bytes[length + 1] === LF) length += 2;
@@ -36,11 +35,11 @@ export function emptyLines(bytes: Buffer): number {
 }
 
 /**
- * The length of the head that begins these bytes, with the empty line that ends it; undefined if more has to
- * come. `scanned` bytes have been looked at by an earlier call.
+ * Length of the head, including the empty line at its end; undefined if it is incomplete. The first `scanned` bytes
+ * were checked by an earlier call.
  */
 export function headLength(bytes: Buffer, scanned: number): number | undefined {
-  // Other protocols, such as TLS, seldom send a line feed to wait for.
+  // Fails early for other protocols, such as TLS, which may never send a line feed.
   if (scanned === 0 && bytes[0] !== CR && !token.test(String.fromCharCode(bytes[0]!))) {
     throw malformed("The request is not HTTP.");
   }
@@ -53,7 +52,7 @@ export function headLength(bytes: Buffer, scanned: number): number | undefined {
   throw new RequestFault(431, `The headers are larger than ${MAX_HEAD_BYTES} bytes.`);
 }
 
-/** Of a whole head, as `headLength` found it. */
+/** `bytes`: a complete head, of the length found by `headLength`. */
 export function parseHead(bytes: Buffer): RequestHead {
   const [first = "", ...lines] = bytes.toString("latin1", 0, bytes.length - 4).split("\r\n");
   const { method, target: wanted, isHttp10 } = parseFirstLine(first);
@@ -101,7 +100,7 @@ function parseHeaders(lines: readonly string[]): Headers {
   for (const line of lines) {
     const colon = line.indexOf(":");
     const name = line.slice(0, Math.max(colon, 0));
-    // A name is a token, so lines that begin with white space or have it before the colon fail here.
+    // A name must be a token, so lines that start with whitespace or have it before the colon fail here.
     if (!token.test(name) || /[^\t\x20-\x7e\x80-\xff]/.test(line)) {
       throw malformed("A header is malformed.");
     }
@@ -113,7 +112,7 @@ function parseHeaders(lines: readonly string[]): Headers {
   return headers;
 }
 
-/** Of a target with a host, as proxies get it, the host replaces the Host header. */
+/** In absolute form, as sent to proxies, the target's host replaces the Host header. */
 function originTarget(method: string, target: string, headers: Headers): string {
   if (target.startsWith("/")) return target;
   if (target === "*" && method === "OPTIONS") return "/*";
@@ -132,7 +131,7 @@ function framingOf(headers: Headers, isHttp10: boolean): BodyFraming {
     throw new RequestFault(501, "The only Transfer-Encoding that is implemented is chunked.");
   }
   if (length === null) return { kind: "none" };
-  // Several lengths come joined by commas.
+  // Repeated headers are joined by commas, which fail here.
   if (!/^\d{1,15}$/.test(length)) throw malformed("The Content-Length header is malformed.");
   return Number(length) === 0 ? { kind: "none" } : { kind: "length", bytes: Number(length) };
 }

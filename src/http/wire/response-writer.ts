@@ -1,5 +1,5 @@
-// Responses as bytes. One that says `Transfer-Encoding: chunked` is written as its body comes; any other is
-// written whole, with its length.
+// Writes responses. A response with `Transfer-Encoding: chunked` is streamed; any other is written whole, with its
+// length.
 import { STATUS_CODES } from "node:http";
 import type { RequestHead } from "./request-head.ts";
 import type { SocketStream } from "./socket-stream.ts";
@@ -7,7 +7,7 @@ import type { SocketStream } from "./socket-stream.ts";
 const NOTHING = new Uint8Array();
 const LAST_CHUNK = Buffer.from("0\r\n\r\n");
 
-/** Returns whether another response can follow. */
+/** Returns whether another response can follow on the connection. */
 export async function writeResponse(
   stream: SocketStream,
   request: Pick<RequestHead, "method" | "isHttp10" | "keepAlive">,
@@ -30,11 +30,11 @@ async function writeStreamed(
   response: Response,
 ): Promise<boolean> {
   const { isHttp10 } = request;
-  // In HTTP/1.0 the end of the connection is the end of the body.
+  // In HTTP/1.0, closing the connection ends the body.
   if (isHttp10) response.headers.delete("transfer-encoding");
   const keepAlive = request.keepAlive && !isHttp10;
   const reader = response.body!.getReader();
-  // The head goes out with the first bytes of the body.
+  // The head is sent together with the first bytes of the body.
   let head: Buffer | undefined = headBytes(response, { isHttp10, keepAlive });
   try {
     for (;;) {
@@ -48,7 +48,7 @@ async function writeStreamed(
     }
     await reader.cancel();
   } catch {
-    // A body that fails cannot be completed; the client sees that its end is missing.
+    // A failed body cannot be completed; the connection is reset, so that the client notices.
     stream.destroy();
   }
   return false;

@@ -1,12 +1,12 @@
-// The bytes of one connection, both ways. Input is buffered until it is wanted, and the socket paused when
-// that is much, so that the client has to wait. Output waits until the client has taken it.
+// The bytes of one connection. Input is buffered until it is read; when the buffer is large, the socket is paused for
+// backpressure. Output waits until the client has read.
 
-/** `late`: nothing has come in time. */
+/** `late`: nothing arrived before the deadline. */
 export type Arrival = "more" | "end" | "late";
 
-/** Input that nothing has asked for; what a client sends behind a request that is being answered. */
+/** Maximum buffered input, such as pipelined requests. */
 const MAX_UNREAD_BYTES = 2 ** 16;
-/** How much a client may still send after the last answer, and for how long. It may read the answer only then. */
+/** Bytes and time granted to a client that still sends after the last answer: it may read the answer only then. */
 const [LINGER_BYTES, LINGER_MS] = [2 ** 24, 5000];
 
 const CONTINUE = Buffer.from("HTTP/1.1 100 Continue\r\n\r\n");
@@ -23,18 +23,18 @@ export class SocketStream {
   #isGone = false;
   #reader: Waiter<Arrival> | undefined;
   #writer: Waiter<boolean> | undefined;
-  /** Called when the client will send no more, though it may still read. */
+  /** Called when the client has closed its sending side; it may still read. */
   onEnd = () => {};
   /** Called when the connection is closed. */
   onGone = () => {};
 
-  /** Output of which the client takes nothing for `idleMs` closes the connection. */
+  /** The connection is reset if the client reads no output for `idleMs`. */
   constructor(socket: Bun.Socket<unknown>, idleMs: number) {
     this.#socket = socket;
     this.#idleMs = idleMs;
   }
 
-  /** Whether the client will send no more. */
+  /** Whether the client has closed its sending side. */
   get hasEnded(): boolean {
     return this.#hasEnded;
   }
@@ -43,7 +43,7 @@ export class SocketStream {
     return this.#isGone;
   }
 
-  /** The input that has not been taken. */
+  /** Buffered input. */
   get input(): Buffer {
     return this.#input;
   }
@@ -60,7 +60,7 @@ export class SocketStream {
     return taken;
   }
 
-  /** Waits for input besides that which is there. */
+  /** Waits for input beyond the buffered bytes. */
   more(timeoutMs: number): Promise<Arrival> {
     if (this.#hasEnded || this.#isGone) return Promise.resolve("end");
     if (this.#isPaused) {
@@ -72,7 +72,7 @@ export class SocketStream {
     return promise;
   }
 
-  /** Returns when the system has taken the bytes; false if the client is gone. */
+  /** Resolves once the system has accepted the bytes; false if the client is gone. */
   async write(bytes: Uint8Array): Promise<boolean> {
     let rest = bytes;
     let deadlineMs: number | undefined;
@@ -87,17 +87,17 @@ export class SocketStream {
   }
 
   /**
-   * Sends an interim response: the answer to `Expect: 100-continue`. The clients that may close their side
-   * while they wait skip it if they did not ask for it; from the system of one that is gone a reset comes back.
+   * Sends 100 Continue, either requested by `Expect` or as a probe: clients that may half-close skip unsolicited
+   * interim responses, and the system of a client that is gone replies with a reset.
    */
   writeContinue(): void {
-    // So few bytes do not fit only if a client has left megabytes of earlier answers unread.
+    // So few bytes fail to fit only if the client has left megabytes of output unread.
     if (this.#socket.write(CONTINUE) !== CONTINUE.length) this.destroy();
   }
 
   /**
-   * Closes it when the client has had the chance to read the last answer. If it were closed while the client
-   * sends, the system would reset the connection, and the client might never see the answer.
+   * Closes the connection after the client had a chance to read the last answer. Closing while the client sends would
+   * reset the connection, and the client might lose the answer.
    */
   async close(): Promise<void> {
     this.#socket.shutdown();
@@ -109,13 +109,13 @@ export class SocketStream {
     this.hangUp();
   }
 
-  /** Closes it; the client still gets what was written. */
+  /** Closes the connection; output already written is still delivered. */
   hangUp(): void {
     if (!this.#isGone) this.#socket.end();
     this.closed();
   }
 
-  /** Resets it, so that the client does not take what it got for all there is. */
+  /** Resets the connection, so that the client does not mistake a partial response for a complete one. */
   destroy(): void {
     if (!this.#isGone) this.#socket.terminate();
     this.closed();
@@ -149,7 +149,7 @@ export class SocketStream {
     this.onGone();
   }
 
-  /** To be called now and then: ends waits that are over. */
+  /** Called periodically: expires waits past their deadline. */
   checkTime(nowMs: number): void {
     if (this.#reader && nowMs >= this.#reader.deadlineMs) this.#wakeReader("late");
     if (this.#writer && nowMs >= this.#writer.deadlineMs) this.#wakeWriter(false);

@@ -167,8 +167,7 @@ function readFile(bytes: Uint8Array): SentencePieceFile {
   const kind = MODEL_KINDS.get(numberOf(trainer, 3, 1) as 1 | 2);
   if (!kind) throw new LoadError("SentencePiece word and char models are not supported");
   if (numberOf(trainer, 24, 0)) throw new LoadError("treat_whitespace_as_suffix is not supported");
-  if (!numberOf(normalizer, 5, 1))
-    throw new LoadError("escape_whitespaces = false is not supported");
+  if (!numberOf(normalizer, 5, 1)) throw new LoadError("escape_whitespaces must be true");
   return {
     pieces,
     kind,

@@ -82,7 +82,7 @@ test("a second server on the machine says that another has the files, and answer
   await first.caller.upload("x");
   const second = await start();
   expect(
-    await second.says(/"msg":"there are no files and batches: choose another --data-dir"/),
+    await second.says(/"msg":"files and batches are disabled: choose another --data-dir"/),
   ).toBeTruthy();
   await expectRefusal(await second.caller.upload("x"), { status: 503, code: "storage_busy" });
   await expectRefusal(await second.get("/v1/batches"), { status: 503, code: "storage_busy" });
