@@ -1,8 +1,7 @@
-// The answers that one link to the engine constrains, each followed by a matcher that writes the
-// answer's next token mask.
+// The constrained answers of one link to the engine, each with a matcher that writes its next token mask.
 import { type Grammar, MASK_FAILED, MASK_HEADER, type ToMatchers } from "./grammar.ts";
 
-/** As xgrammar has it. */
+/** The parts used of xgrammar's matcher. */
 export type NativeMatcher = {
   acceptToken(token: number): boolean;
   getNextTokenBitmask(): Promise<Int32Array>;
@@ -26,7 +25,7 @@ export class FollowedAnswers {
     else await this.#accept(order);
   }
 
-  /** A matcher that is opened by an order under way is freed as soon as it is open. */
+  /** A matcher that is still being opened is freed as soon as it is open. */
   close(): void {
     this.#isClosed = true;
     for (const id of this.#following.keys()) this.#end(id);

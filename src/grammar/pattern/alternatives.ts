@@ -47,7 +47,7 @@ export function byteClass(ranges: readonly (readonly [number, number])[]): strin
   return `[${members.join("")}]`;
 }
 
-/** Strings that all texts share: choices may have a quarter of a million bytes. */
+/** Interned strings per byte: choices may have a quarter of a million bytes. */
 const byteParts = Array.from({ length: 256 }, (_, byte) => {
   const char = String.fromCharCode(byte);
   return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
