@@ -106,7 +106,7 @@ test("run refuses what it does not understand in one line", async () => {
     [["--dtype", "int4", "Hello there"], /^mlx-serve: --dtype: expected one of auto, float32, /, 2],
     [["--speed", "9", "Hello there"], /^mlx-serve: .*--speed/, 2],
     [["default", "two", "prompts"], /^mlx-serve: run takes a model and one prompt/, 2],
-    [["--local", "--url", "http://a.example", "Hi"], /^mlx-serve: --url asks a server/, 2],
+    [["--local", "--url", "http://a.example", "Hi"], /^mlx-serve: --url excludes --local /, 2],
     [["--url", "a.example", "Hello there"], /^mlx-serve: expected the address of a server/, 2],
   ];
   for (const [args, message, code] of wrong) {
