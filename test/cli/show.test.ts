@@ -258,7 +258,9 @@ describe("show says whether a model will load", () => {
     // The pool is limited, not the model.
     expect(load.plan!.maxLength).toBeLessThan(2 ** 30);
     await show([path], env);
-    expect(log.mock.calls.at(-1)![0]).toMatch(/^max length {4}\d+ tokens, of 1073741824 if there/m);
+    expect(log.mock.calls.at(-1)![0]).toMatch(
+      /^max length {4}\d+ tokens, of 1073741824 \(limited by memory\)/m,
+    );
   });
 
   test("and that there is too little memory for it", async () => {
