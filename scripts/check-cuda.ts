@@ -9,8 +9,7 @@ import { join } from "node:path";
 import * as pins from "../ffi/pins.ts";
 import type { Dtype } from "../src/mlx/dtype.ts";
 import { type Launch, recordLaunches } from "./check-kernels/launches.ts";
-import { fetchWheel } from "./setup/fetch.ts";
-import { runQuietly } from "./setup/run.ts";
+import { fetchWheel, unpack } from "./setup/fetch.ts";
 
 /** Of a multiprocessor, on GPUs from Ampere on. */
 const REGISTERS = 65_536;
@@ -65,9 +64,7 @@ type Compiled = { isDone: boolean; log: string };
 
 async function unpackCompiler(): Promise<(text: string) => Compiled> {
   for (const pin of [pins.nvrtc, pins.cudaHeaders]) {
-    const extract = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])";
-    const command = ["python3", "-c", extract, await fetchWheel(pin), folder];
-    await runQuietly(command, `${pin.file} could not be unpacked: is the disk full?`);
+    await unpack("zipfile", await fetchWheel(pin), folder);
   }
   const toolkit = join(folder, "nvidia", "cu13");
   // The compiler asks for the other library by its name alone: it must be loaded by then.

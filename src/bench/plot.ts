@@ -99,7 +99,7 @@ export function barPlot({ title, note, bars }: BarPlot): string {
 function svg(height: number, title: string, note: string, parts: readonly string[]): string {
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img">`,
-    `<title>${escaped(title)}</title>`,
+    `<title>${Bun.escapeHTML(title)}</title>`,
     style,
     `<rect class="ground" width="${WIDTH}" height="${height}" rx="8"/>`,
     text(24, 34, title, 'class="title"'),
@@ -135,11 +135,7 @@ function spread(places: readonly number[], gap: number): number[] {
 }
 
 function text(x: number, y: number, content: string, attributes = ""): string {
-  return `<text x="${at(x)}" y="${at(y)}" ${attributes}>${escaped(content)}</text>`;
-}
-
-function escaped(content: string): string {
-  return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  return `<text x="${at(x)}" y="${at(y)}" ${attributes}>${Bun.escapeHTML(content)}</text>`;
 }
 
 const at = (value: number) => Number(value.toFixed(1));

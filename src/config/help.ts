@@ -10,11 +10,13 @@ const introduction =
 export function settingsHelp(width: number): string {
   const parts = sections.map((section) => {
     const each = settingsOf(section).map((setting) =>
-      [`  ${heading(setting)}`, ...wrapped(explanation(setting), width - 6, "      ")].join("\n"),
+      [`  ${heading(setting)}`, ...Bun.wrapAnsi(explanation(setting), width - 6).split("\n")].join(
+        "\n      ",
+      ),
     );
     return `${section}\n${each.join("\n")}`;
   });
-  return [wrapped(introduction, width).join("\n"), ...parts].join("\n\n");
+  return [Bun.wrapAnsi(introduction, width), ...parts].join("\n\n");
 }
 
 /** One table a section. */
@@ -53,18 +55,4 @@ function purpose({ text, values }: Setting): string {
 /** Its variables and its other flags. */
 function others({ variable, aliases = [], sets = {}, variables = [] }: Setting): string[] {
   return [variable, ...variables, ...aliases, ...Object.keys(sets)];
-}
-
-/** Lines of whole words. */
-function wrapped(text: string, width: number, indent = ""): string[] {
-  const lines: string[] = [];
-  let line = "";
-  for (const word of text.split(" ")) {
-    if (line !== "" && line.length + 1 + word.length > width) {
-      lines.push(indent + line);
-      line = "";
-    }
-    line = line === "" ? word : `${line} ${word}`;
-  }
-  return [...lines, indent + line];
 }

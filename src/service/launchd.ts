@@ -110,9 +110,10 @@ function loadedOf(printed: string | undefined): Loaded {
 
 function propertyList(command: ServiceCommand, log: string): string {
   refuseControls(command);
-  const words = command.words.map((word) => `    <string>${escaped(word)}</string>\n`);
+  const words = command.words.map((word) => `    <string>${Bun.escapeHTML(word)}</string>\n`);
   const variables = Object.entries(command.variables).map(
-    ([name, value]) => `    <key>${escaped(name)}</key>\n    <string>${escaped(value)}</string>\n`,
+    ([name, value]) =>
+      `    <key>${Bun.escapeHTML(name)}</key>\n    <string>${Bun.escapeHTML(value)}</string>\n`,
   );
   return `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
@@ -140,22 +141,10 @@ ${variables.join("")}  </dict>
   <key>ExitTimeOut</key>
   <integer>${command.stopSeconds}</integer>
   <key>StandardOutPath</key>
-  <string>${escaped(log)}</string>
+  <string>${Bun.escapeHTML(log)}</string>
   <key>StandardErrorPath</key>
-  <string>${escaped(log)}</string>
+  <string>${Bun.escapeHTML(log)}</string>
 </dict>
 </plist>
 `;
-}
-
-const entities: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&apos;",
-};
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => entities[character]!);
 }
