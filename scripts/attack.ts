@@ -7,7 +7,6 @@
 // by more than 200 MB, and where the bystander waits for more than twice as long as when nothing happens,
 // plus one step (two with a schema: its first mask may miss one). --short leaves out the long attacks, what
 // depends on the machine's speed, and the growth, which is known only when all of the KV pool was written to.
-import { parseArgs } from "node:util";
 import { linesOf } from "../src/lines.ts";
 import { makeRandom } from "../test/support/random.ts";
 import { type Attack, completions, post } from "./attack/attack.ts";
@@ -15,18 +14,13 @@ import { attacks } from "./attack/attacks.ts";
 import type { Kind, Sample } from "./attack/bystander.ts";
 import { keys, startGuardedServer } from "./attack/guarded-server.ts";
 import { Figures } from "./attack/metrics.ts";
+import { readFlags } from "./flags.ts";
 
-const { values } = parseArgs({
-  options: {
-    short: { type: "boolean", default: false },
-    only: { type: "string", default: "" },
-    seed: { type: "string", default: "1" },
-  },
-});
+const { short, only, seed } = readFlags({ short: false, only: "", seed: 1 });
 
 const MOST_GROWTH = 200e6;
 /** The bystander's answers of each kind while nothing else happens. */
-const IDLE = values.short ? 5 : 40;
+const IDLE = short ? 5 : 40;
 /** How long the server may take until it holds nothing. */
 const SETTLE_MS = 10_000;
 /** Fewer answers do not tell how long a bystander waits. */
@@ -35,14 +29,14 @@ const FEWEST = 3;
 const server = await startGuardedServer(["--log-format=pretty"]);
 const { url, port } = server;
 const target = { port, key: keys.attacker };
-const random = makeRandom(Number(values.seed));
+const random = makeRandom(seed);
 const faults: string[] = [];
 
 const read = () => Figures.read(url, keys.owner);
 
 // Memory of the KV pool is the server's own only once it was written to. The block that a prompt's end does not
 // fill is free again.
-while (!values.short && (await read()).total("kv_blocks", 'state="free"') > 1) {
+while (!short && (await read()).total("kv_blocks", 'state="free"') > 1) {
   const prompt = Array.from({ length: 3000 }, () => random.below(10_000));
   const body = { prompt, max_tokens: 1 };
   await (await post({ port, key: keys.owner }, completions, body)).arrayBuffer();
@@ -114,7 +108,7 @@ async function run(attack: Attack): Promise<void> {
     if (during.length < FEWEST) return `${kind} -`;
     const steps = kind === "schema" ? 2 : 1;
     const [middle, most] = [median(during), 2 * median(idle.get(kind)!) + steps * stepMs];
-    if (middle > most && !values.short) {
+    if (middle > most && !short) {
       faults.push(`${attack.name}: ${kind} took ${middle.toFixed(0)} ms, not ${most.toFixed(0)}`);
     }
     return `${kind} ${middle.toFixed(0)} ms (at most ${during.at(-1)!.toFixed(0)})`;
@@ -127,8 +121,8 @@ async function run(attack: Attack): Promise<void> {
 }
 
 for (const attack of attacks) {
-  if (values.short && attack.isLong) continue;
-  if (attack.name.includes(values.only)) await run(attack);
+  if (short && attack.isLong) continue;
+  if (attack.name.includes(only)) await run(attack);
 }
 
 bystander.kill();
@@ -137,7 +131,7 @@ await Bun.sleep(2000);
 faults.push(...(await read()).leftovers());
 const growth = server.memory() - before;
 console.log(`the server has grown by ${(growth / 1e6).toFixed(0)} MB`);
-if (growth > MOST_GROWTH && !values.short) faults.push("that is too much");
+if (growth > MOST_GROWTH && !short) faults.push("that is too much");
 const unanswered = samples.filter(({ status }) => status !== 200);
 if (unanswered.length > 0) {
   const statuses = [...new Set(unanswered.map(({ status }) => status))];

@@ -1,7 +1,6 @@
 // Launches in random orders, as Metal may run them (test/support/random-order.ts): `npm run -s order -- --seeds 200`.
 // It fails if one of the cases of parity gets other tokens with any of the seeds, or if a dependency is taken out and
 // not missed. The tests have the same with fewer seeds.
-import { parseArgs } from "node:util";
 import { findLibrary } from "../ffi/native.ts";
 import { openMlx } from "../src/mlx/runtime.ts";
 import {
@@ -12,19 +11,13 @@ import {
   orderCases,
   seedThatMisses,
 } from "../test/support/order-cases.ts";
+import { readFlags } from "./flags.ts";
 
-const { values } = parseArgs({
-  options: {
-    seeds: { type: "string", default: "200" },
-    first: { type: "string", default: "1" },
-    model: { type: "string" },
-    feature: { type: "string" },
-  },
-});
-const first = Number(values.first);
-const last = first + Number(values.seeds) - 1;
+const values = readFlags({ seeds: 200, first: 1, model: "", feature: "" });
+const { first } = values;
+const last = first + values.seeds - 1;
 const isAsked = ({ model, feature }: OrderCase) =>
-  (!values.model || model === values.model) && feature.includes(values.feature ?? "");
+  (!values.model || model === values.model) && feature.includes(values.feature);
 
 openMlx(findLibrary(), { device: "cpu" });
 const cases = new OrderCases();

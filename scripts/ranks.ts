@@ -4,25 +4,22 @@
 // server. The default model is among them.
 //   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [--connections ring] [names of tiny models, other models]
 // A name that begins with gguf: is that of a tiny model in a GGUF file, as gguf:qwen3_5.
-import { parseArgs } from "node:util";
 import type { Connections } from "../src/mlx/distributed.ts";
 import type { Parallel } from "../src/model/weights/weights.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
 import type { RankResult } from "../test/support/rank-program.ts";
 import { tinyCases } from "../test/support/tiny-models.ts";
+import { readFlags } from "./flags.ts";
 
 /** Tiny models that one start of the ranks runs, and how long they may take. */
 const SOME = 40;
 const TIMEOUT_MS = 300_000;
 
-const { values, positionals } = parseArgs({
-  options: {
-    ranks: { type: "string", default: "2,3,4" },
-    parallel: { type: "string", default: "tensor,pipeline" },
-    connections: { type: "string", default: "shared" },
-  },
-  allowPositionals: true,
-});
+const values = readFlags(
+  { ranks: "2,3,4", parallel: "tensor,pipeline", connections: "shared" },
+  true,
+);
+const { positionals } = values;
 const connections = values.connections as Connections;
 const names =
   positionals.length > 0 ? positionals : [...tinyCases.map(({ name }) => name), "default"];

@@ -5,27 +5,19 @@
 //
 // Each minute says what was done and what the server holds. It fails where an answer is not what the same
 // request got alone, where the server breaks, and where in the end requests, blocks or memory are left over.
-import { parseArgs } from "node:util";
 import { makeRandom } from "../test/support/random.ts";
 import { attacks } from "./attack/attacks.ts";
 import { keys, startGuardedServer } from "./attack/guarded-server.ts";
 import { Figures } from "./attack/metrics.ts";
+import { readFlags } from "./flags.ts";
 import { makeVisits, type Outcome } from "./soak/visits.ts";
 
-const { values } = parseArgs({
-  options: {
-    minutes: { type: "string", default: "10" },
-    clients: { type: "string", default: "24" },
-    attackers: { type: "string", default: "2" },
-    seed: { type: "string", default: "1" },
-  },
+const { minutes, clients, attackers, seed } = readFlags({
+  minutes: 10,
+  clients: 24,
+  attackers: 2,
+  seed: 1,
 });
-const [minutes, clients, attackers, seed] = [
-  values.minutes,
-  values.clients,
-  values.attackers,
-  values.seed,
-].map(Number) as [number, number, number, number];
 
 /** Growth of the process that is not put down to chance, after its first quarter. */
 const MOST_GROWTH = 64 * 2 ** 20;

@@ -3,7 +3,6 @@
 // --head-dim 128 --window 1024`. `MLX_SERVE_BACKEND=cuda bun scripts/bench/chunks.ts`, and `--rounds 5`. With `--variants
 // 64x2x0,128x3x132` so many keys a step, stages of them and groups that share all tiles; 0 groups: each tile has its own.
 // It fails if any two differ.
-import { parseArgs } from "node:util";
 import { findLibrary } from "../../ffi/native.ts";
 import { warpgroupChunks } from "../../src/device/cuda.ts";
 import {
@@ -22,24 +21,20 @@ import { astype } from "../../src/mlx/ops.ts";
 import { key, normal } from "../../src/mlx/random.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { readFlags } from "../flags.ts";
 
-const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    heads: { type: "string", default: "16" },
-    "kv-heads": { type: "string", default: "8" },
-    "head-dim": { type: "string", default: "128" },
-    window: { type: "string" },
-    variants: { type: "string", default: "" },
-  },
+const { rounds, heads, kvHeads, headDim, window, variants } = readFlags({
+  rounds: 5,
+  heads: 16,
+  kvHeads: 8,
+  headDim: 128,
+  window: 0,
+  variants: "",
 });
-const [heads, kvHeads, headDim] = [values.heads, values["kv-heads"], values["head-dim"]].map(
-  Number,
-) as [number, number, number];
 const dtype = "bfloat16";
 const work: LayerWork = {
   scale: headDim ** -0.5,
-  window: values.window ? Number(values.window) : undefined,
+  window: window || undefined,
 };
 
 /** Tokens of prompts in a step, each behind `start` others. */
@@ -64,14 +59,16 @@ if (!gpu.hasWgmma) throw new Error("this GPU has no wgmma");
 
 const made = (hopper: WarpgroupChunks | undefined) =>
   new PagedAttention("cuda", { heads, kvHeads, headDim }, dtype, makeKernel, hopper);
-const variants = values.variants.split(",").filter((each) => each !== "");
 const kernels = new Map([
   ["chunks", made(undefined)],
   ["warpgroups", made(warpgroupChunks(gpu))],
-  ...variants.map((each) => {
-    const [keys, stages, groups] = each.split("x").map(Number) as [number, number, number];
-    return [each, made({ keys, stages, groups })] as const;
-  }),
+  ...variants
+    .split(",")
+    .filter(Boolean)
+    .map((each) => {
+      const [keys, stages, groups] = each.split("x").map(Number) as [number, number, number];
+      return [each, made({ keys, stages, groups })] as const;
+    }),
 ]);
 
 let isGood = true;
@@ -103,7 +100,7 @@ for (const { name, chunks } of loads) {
   const results = launches.map(({ attend }) =>
     Float32Array.from(astype(attend(queries), "float32").numbers()),
   );
-  for (let round = 0; round < Number(values.rounds); round++)
+  for (let round = 0; round < rounds; round++)
     for (const launch of launches)
       launch.seconds = Math.min(launch.seconds, secondsOf(launch.attend, queries));
   const pairs = chunks.reduce(

@@ -8,34 +8,27 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
-import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { modes } from "../../src/bench/modes.ts";
 import { builtInPrompts } from "../../src/bench/prompts.ts";
 import { machine } from "../../src/bench/report.ts";
 import { type Pass, resultsOf } from "../../src/bench/results.ts";
 import { openServerTarget } from "../../src/bench/server-target.ts";
+import { flagOf, readFlags } from "../flags.ts";
 import { gpuPartOf, withGpuPart } from "./compare/gpu-page.ts";
 import { type Comparison, page, picture } from "./compare/page.ts";
 import { type System, startLlamaCpp, startMlxLm, startOurs } from "./compare/systems.ts";
 
-const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "3" },
-    requests: { type: "string", default: "8" },
-    "max-tokens": { type: "string", default: "32" },
-    threads: { type: "string", default: String(availableParallelism()) },
-    concurrency: { type: "string", default: "1,2,4,8,16,32" },
-    out: { type: "string", default: join(import.meta.dir, "..", "..", "docs") },
-  },
+const given = readFlags({
+  rounds: 3,
+  requests: 8,
+  maxTokens: 32,
+  threads: availableParallelism(),
+  concurrency: "1,2,4,8,16,32",
+  out: join(import.meta.dir, "..", "..", "docs"),
 });
-const levels = values.concurrency.split(",").map(Number);
-const [rounds, requests, maxTokens, threads] = [
-  values.rounds,
-  values.requests,
-  values["max-tokens"],
-  values.threads,
-].map(Number) as [number, number, number, number];
+const { rounds, requests, maxTokens, threads, out } = given;
+const levels = given.concurrency.split(",").map(Number);
 const start = performance.now();
 
 const systems: System[] = [];
@@ -57,13 +50,13 @@ try {
     rounds,
     systems: measured,
   };
-  mkdirSync(values.out, { recursive: true });
-  const file = join(values.out, "benchmarks.md");
+  mkdirSync(out, { recursive: true });
+  const file = join(out, "benchmarks.md");
   // The part about GPUs is measured elsewhere (scripts/bench/gpu-peers.ts).
   const gpu = existsSync(file) ? gpuPartOf(readFileSync(file, "utf8")) : undefined;
   writeFileSync(file, withGpuPart(page(comparison), gpu));
-  writeFileSync(join(values.out, "benchmarks.svg"), picture(comparison));
-  say(`written to ${relative(process.cwd(), values.out) || "."}/benchmarks.md and .svg`);
+  writeFileSync(join(out, "benchmarks.svg"), picture(comparison));
+  say(`written to ${relative(process.cwd(), out) || "."}/benchmarks.md and .svg`);
 } finally {
   await Promise.all(systems.map((system) => system.stop()));
 }
@@ -101,8 +94,8 @@ async function measureAll(): Promise<Comparison["systems"]> {
 
 /** What makes this page again, wherever it is written to. */
 function command(): string {
-  const { out, ...others } = values;
-  const flags = Object.entries(others).map(([flag, value]) => `--${flag} ${value}`);
+  const { out, positionals, ...others } = given;
+  const flags = Object.entries(others).map(([key, value]) => `${flagOf(key)} ${value}`);
   return `npm run -s bench:compare -- ${flags.join(" ")}`;
 }
 

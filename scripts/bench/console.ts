@@ -7,20 +7,18 @@
 // steps take a millisecond or two, so that there are hundreds a second. The server's processor time is counted too:
 // unlike the throughput it does not change with what else the machine does.
 import { availableParallelism } from "node:os";
-import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { eventData } from "../../src/lines.ts";
 import { makeHome, startMlxServe, urlOf } from "../../test/support/serve-process.ts";
+import { readFlags } from "../flags.ts";
 import { changes, median, told } from "./in-turns.ts";
 
-const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "40" },
-    seconds: { type: "string", default: "3" },
-    model: { type: "string" },
-    tiny: { type: "boolean", default: false },
-    browser: { type: "boolean", default: false },
-  },
+const { rounds, seconds, tiny, ...given } = readFlags({
+  rounds: 40,
+  seconds: 3,
+  model: defaultModelPath(),
+  tiny: false,
+  browser: false,
 });
 const [STREAMS, CONSOLES, MOST] = [64, 3, 0.03];
 const POLL_MS = 5;
@@ -34,7 +32,7 @@ const { MLX_SERVE_BACKEND, MLX_SERVE_THREADS = "1" } = process.env;
 const ofMachine = { MLX_SERVE_THREADS, ...(MLX_SERVE_BACKEND && { MLX_SERVE_BACKEND }) };
 
 const home = makeHome({ recites: "abcdefg \n" });
-const model = values.tiny ? home.model : (values.model ?? defaultModelPath());
+const model = tiny ? home.model : given.model;
 const server = startMlxServe(
   [
     ...["serve", "--model", model, "--port", "0", "--max-batch-size", String(STREAMS)],
@@ -43,8 +41,8 @@ const server = startMlxServe(
   ],
   { ...home.env, ...ofMachine },
 );
-if (values.browser) divideProcessors(server.pid);
-const browser = values.browser
+if (given.browser) divideProcessors(server.pid);
+const browser = given.browser
   ? await (await import("../../test/support/browser.ts")).openBrowser()
   : undefined;
 try {
@@ -73,7 +71,7 @@ async function compare(url: string): Promise<void> {
   // All are admitted, and their kernels and caches warm.
   await Bun.sleep(5000);
   const windows = [await measure(url)];
-  for (let round = 0; round < Number(values.rounds); round++) {
+  for (let round = 0; round < rounds; round++) {
     const close = await openConsoles(url);
     windows.push(await measure(url));
     await close();
@@ -90,10 +88,10 @@ function report(windows: readonly Measured[]): void {
     Measured[],
     Measured[],
   ];
-  const consoles = values.browser ? "pages in Chromium" : "readers of the feed";
+  const consoles = given.browser ? "pages in Chromium" : "readers of the feed";
   const speed = (each: Measured) => each.tokensPerSecond;
   console.log(
-    `${STREAMS} streams, windows of ${values.seconds} s, ${some.length} with consoles between ${none.length} without`,
+    `${STREAMS} streams, windows of ${seconds} s, ${some.length} with consoles between ${none.length} without`,
   );
   console.log(`no console: ${line(none)}`);
   console.log(`${CONSOLES} ${consoles}: ${line(some)}`);
@@ -138,7 +136,7 @@ async function stream(url: string, i: number, signal: AbortSignal): Promise<void
 /** From the end of a step to the end of a later one: each has a token of every stream. */
 async function measure(url: string): Promise<Measured> {
   const first = await stepEnd(url);
-  await Bun.sleep(Number(values.seconds) * 1000);
+  await Bun.sleep(seconds * 1000);
   const last = await stepEnd(url);
   const tokens = STREAMS * (last.steps - first.steps);
   return {

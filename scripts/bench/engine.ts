@@ -6,28 +6,30 @@
 // A model without a chat template gets prompts of --prompt tokens, 40 unless said.
 // mlx-lm is installed from PyPI into the cache when it is first asked for.
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../../src/engine/client.ts";
 import { linesOf } from "../../src/lines.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
+import { readFlags } from "../flags.ts";
 import { blasShim, mlxLmPython } from "./compare/mlx-lm.ts";
 
-const { values } = parseArgs({
-  options: {
-    json: { type: "boolean", default: false },
-    requests: { type: "string", default: "1,5,8,16,32" },
-    tokens: { type: "string", default: "64" },
-    rounds: { type: "string", default: "2" },
-    peer: { type: "boolean", default: true },
-    model: { type: "string" },
-    prompt: { type: "string", default: "40" },
-  },
-  allowNegative: true,
+const {
+  json,
+  tokens: maxTokens,
+  rounds,
+  model,
+  prompt,
+  ...given
+} = readFlags({
+  json: false,
+  requests: "1,5,8,16,32",
+  tokens: 64,
+  rounds: 2,
+  peer: true,
+  model: defaultModelPath(),
+  prompt: 40,
 });
-const model = values.model ?? defaultModelPath();
-const counts = values.requests.split(",").map(Number);
-const [maxTokens, rounds] = [Number(values.tokens), Number(values.rounds)];
+const counts = given.requests.split(",").map(Number);
 
 type Result = {
   requests: number;
@@ -38,7 +40,7 @@ type Result = {
 
 const engine = await EngineClient.start({ ...engineSetup(), device: "cpu" });
 await engine.load("default", model, { maxBatch: 32 });
-const peer = values.peer ? await startPeer() : undefined;
+const peer = given.peer ? await startPeer() : undefined;
 const prompts = makePrompts(Math.max(...counts));
 
 await measure(prompts.slice(0, 2), "warm-up");
@@ -52,7 +54,7 @@ for (let round = 0; round < rounds; round++) {
       ours: Math.max(before.ours, ours),
       peer: theirs === undefined ? undefined : Math.max(before.peer ?? 0, theirs),
     });
-    if (!values.json) console.error(`round ${round + 1}, ${count} requests: ${ours.toFixed(1)}`);
+    if (!json) console.error(`round ${round + 1}, ${count} requests: ${ours.toFixed(1)}`);
   }
 }
 await peer?.stop();
@@ -62,7 +64,7 @@ const single = best.get(counts[0]!)!.ours;
 const results = Array.from(best, ([requests, { ours, peer }]): Result => {
   return { requests, tokensPerSecond: round(ours), speedup: round(ours / single), peer };
 });
-if (values.json) console.log(JSON.stringify(results));
+if (json) console.log(JSON.stringify(results));
 else console.table(results);
 
 function round(value: number): number {
@@ -74,10 +76,7 @@ function makePrompts(count: number): number[][] {
   const { chat } = openTextModel(model);
   if (!chat) {
     return Array.from({ length: count }, (_, i) => {
-      return Array.from(
-        { length: Number(values.prompt) },
-        (_, k) => ((i + 1) * (k + 7) * 31) % 1000,
-      );
+      return Array.from({ length: prompt }, (_, k) => ((i + 1) * (k + 7) * 31) % 1000);
     });
   }
   return Array.from({ length: count }, (_, i) => {

@@ -10,8 +10,8 @@
 // had some of the models or loads.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { parseArgs } from "node:util";
 import { cacheDirectory } from "../../ffi/native.ts";
+import { readFlags } from "../flags.ts";
 import {
   type GpuComparison,
   type GpuRun,
@@ -24,19 +24,17 @@ import {
 import type { Report } from "./gpu/report.ts";
 
 const bench = join(cacheDirectory(), "bench");
-const { values } = parseArgs({
-  options: {
-    models: { type: "string", default: "qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4" },
-    peers: { type: "string", default: "mlx-lm,vllm" },
-    loads: { type: "string", default: "1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32" },
-    new: { type: "string", default: "256" },
-    rounds: { type: "string", default: "2" },
-    json: { type: "string", default: join(bench, "gpu-peers.json") },
-    python: { type: "string" },
-    "vllm-python": { type: "string" },
-    out: { type: "string", default: join(import.meta.dir, "..", "..", "docs") },
-    from: { type: "string" },
-  },
+const values = readFlags({
+  models: "qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4",
+  peers: "mlx-lm,vllm",
+  loads: "1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32",
+  new: "256",
+  rounds: "2",
+  json: join(bench, "gpu-peers.json"),
+  python: "",
+  vllmPython: "",
+  out: join(import.meta.dir, "..", "..", "docs"),
+  from: "",
 });
 const titles: Record<string, string> = {
   "qwen3-0.6b": "Qwen3-0.6B",
@@ -66,7 +64,7 @@ function measureAll(): GpuComparison {
 function measure(folder: string, quantized: boolean): Report {
   const file = `${values.json}.${process.pid}`;
   const peers = values.peers.split(",").filter((peer) => !(quantized && peer === "vllm"));
-  const { python, "vllm-python": vllmPython } = values;
+  const { python, vllmPython } = values;
   runScript("gpu.ts", [
     folder,
     ...["--requests", values.loads, "--new", values.new, "--rounds", values.rounds],

@@ -17,10 +17,10 @@
 //   --json <file>              everything, also of each round
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
 import { readSafetensorsIndex } from "../../src/files/safetensors.ts";
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
+import { readFlags } from "../flags.ts";
 import { mlxLmPython } from "./compare/mlx-lm.ts";
 import { against, bestOf, figuresOf, type Memory } from "./gpu/figures.ts";
 import { measurePrefillGap } from "./gpu/prefill-gap.ts";
@@ -38,39 +38,39 @@ import {
   vllmSystem,
 } from "./gpu/systems.ts";
 
-const { values, positionals } = parseArgs({
-  options: {
-    requests: { type: "string", default: "1,5,16,64,128" },
-    prompt: { type: "string", default: "128" },
-    new: { type: "string", default: "256" },
-    rounds: { type: "string", default: "2" },
-    python: { type: "string" },
-    "vllm-python": { type: "string", default: "python3" },
-    peers: { type: "string", default: "mlx-lm" },
-    http: { type: "boolean", default: false },
-    scaling: { type: "boolean", default: false },
-    "prefill-gap": { type: "boolean", default: false },
-    streams: { type: "string", default: "32" },
-    long: { type: "string", default: "8192" },
-    "keep-unpacked": { type: "string" },
-    "token-budget": { type: "string" },
-    bandwidth: { type: "string", default: "4800" },
-    json: { type: "string" },
+const values = readFlags(
+  {
+    requests: "1,5,16,64,128",
+    prompt: 128,
+    new: 256,
+    rounds: 2,
+    python: "",
+    vllmPython: "python3",
+    peers: "mlx-lm",
+    http: false,
+    scaling: false,
+    prefillGap: false,
+    streams: 32,
+    long: 8192,
+    keepUnpacked: "",
+    tokenBudget: 0,
+    bandwidth: 4800,
+    json: "",
   },
-  allowPositionals: true,
-});
-const [folder] = positionals;
+  true,
+);
+const { rounds, prompt, streams } = values;
+const [folder] = values.positionals;
 if (folder === undefined) throw new Error("name the folder of a model");
-const rounds = Number(values.rounds);
 const loads = parseLoads(
   values.scaling ? "1,2,4,8,16,32,64,128,256" : values.requests,
-  Number(values.prompt),
-  Number(values.new),
+  prompt,
+  values.new,
 );
 /** Peers by name, and how each starts once the engine has. */
 const startPeer: Record<string, () => Promise<System>> = {
-  "mlx-lm": async () => mlxLmSystem(values.python ?? mlxLmPython(), folder, own, mlxLmShare),
-  vllm: async () => vllmSystem(values["vllm-python"], folder, own, loads),
+  "mlx-lm": async () => mlxLmSystem(values.python || mlxLmPython(), folder, own, mlxLmShare),
+  vllm: async () => vllmSystem(values.vllmPython, folder, own, loads),
 };
 const peers = parsePeers(values.peers);
 
@@ -94,8 +94,7 @@ const columns: [title: string, cell: (result: Result) => string][] = [
   ]),
 ];
 
-const tokenBudget = values["token-budget"] ? Number(values["token-budget"]) : undefined;
-const streams = Number(values.streams);
+const tokenBudget = values.tokenBudget || undefined;
 const maxBatch = Math.max(streams + 1, mostOf(loads));
 /** Beside others what the loads need and some more, and not half of the GPU's memory. */
 const spare = peers.includes("vllm") ? 1.1 : 2;
@@ -107,11 +106,9 @@ const blocks =
     : undefined;
 /** What mlx-lm may take of the memory, buffers that it keeps for later among them. */
 const mlxLmShare = peers.includes("vllm") ? 0.35 : 0.6;
-const asked = values["keep-unpacked"];
-if (asked !== undefined && asked !== "on" && asked !== "off") {
-  throw new Error("--keep-unpacked is on or off");
-}
-const keepUnpacked = asked === undefined ? undefined : asked === "on";
+const asked = values.keepUnpacked;
+if (!["", "on", "off"].includes(asked)) throw new Error("--keep-unpacked is on or off");
+const keepUnpacked = asked === "" ? undefined : asked === "on";
 const engineOptions = { maxBatch, tokenBudget, blocks, keepUnpacked };
 const http = values.http ? await import("./gpu/http.ts") : undefined;
 const served = await http?.startServed(folder, engineOptions);
@@ -134,8 +131,8 @@ console.log(
     `${(memory.weightBytes / 1e9).toFixed(2)} GB of weights, ${memory.kvBytesPerToken} bytes of KV a token`,
 );
 
-if (values["prefill-gap"]) await measureGap();
-if (values.scaling || !values["prefill-gap"]) await measureLoads();
+if (values.prefillGap) await measureGap();
+if (values.scaling || !values.prefillGap) await measureLoads();
 await own.stop();
 
 async function measureLoads(): Promise<void> {
@@ -204,7 +201,7 @@ async function measureInTurns(systems: readonly System[], load: Load): Promise<R
 }
 
 async function measureGap(): Promise<void> {
-  const load = { streams, prompt: Number(values.prompt), long: Number(values.long) };
+  const load = { streams, prompt, long: values.long };
   await measurePrefillGap(own, load);
   for (let round = 0; round < rounds; round++) {
     const gap = await measurePrefillGap(own, load);
@@ -237,7 +234,7 @@ function memoryOf({ info }: Own): Memory {
   return {
     weightBytes: read.reduce((sum, { bytes }) => sum + bytes, 0),
     kvBytesPerToken: info.kvBytes / (info.blocks * BLOCK_TOKENS),
-    bytesPerSecond: Number(values.bandwidth) * 1e9,
+    bytesPerSecond: values.bandwidth * 1e9,
   };
 }
 

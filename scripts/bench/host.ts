@@ -2,7 +2,6 @@
 // the step's result to the answer. `bun scripts/bench/host.ts`, and `--tokens 8192 --prompts 8`. The scheduler, the KV cache and
 // the inputs of a step are those of a model of Qwen3-0.6B's heads on a Hopper GPU, and nothing computes it. Of the first prompt,
 // which is not counted, no code is compiled yet.
-import { parseArgs } from "node:util";
 import { findLibrary } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
@@ -13,15 +12,10 @@ import { LayerStates } from "../../src/model/contract/states.ts";
 import type { StepInputs } from "../../src/model/run/runner.ts";
 import { PagedKvStore } from "../../src/model/state/paged-kv-store.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
+import { readFlags } from "../flags.ts";
 import { median } from "./in-turns.ts";
 
-const { values } = parseArgs({
-  options: {
-    tokens: { type: "string", default: "8192" },
-    prompts: { type: "string", default: "8" },
-  },
-});
-const tokens = Number(values.tokens);
+const { tokens, prompts } = readFlags({ tokens: 8192, prompts: 8 });
 const VOCABULARY = 151_936;
 /** Of two prompts: a third evicts those of the first. */
 const blocks = 2 * Math.ceil((tokens + 1) / BLOCK_TOKENS);
@@ -65,7 +59,7 @@ const engine = new ModelEngine({
 
 const before: number[] = [];
 const behind: number[] = [];
-for (let id = 0; id <= Number(values.prompts); id++) {
+for (let id = 0; id <= prompts; id++) {
   const prompt = Uint32Array.from({ length: tokens }, () => Math.floor(Math.random() * VOCABULARY));
   await Bun.sleep(PAUSE_MS);
   const start = performance.now();

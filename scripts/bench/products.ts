@@ -7,7 +7,6 @@
 // at the end, is as it would choose it (src/kernels/product/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
 // kernel for some rows (src/kernels/product/dense-product.c), with `--rows 8192 --matrices gate-up:16384x3072:gated` by the one for
 // prompts (src/kernels/product/prompt-product.c), beside MLX's with the gate behind it. It fails if results differ.
-import { parseArgs } from "node:util";
 import { findLibrary } from "../../ffi/native.ts";
 import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
@@ -41,26 +40,22 @@ import { key, normal } from "../../src/mlx/random.ts";
 import { Recorded } from "../../src/mlx/recording.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
+import { readFlags } from "../flags.ts";
 
-const { values } = parseArgs({
-  options: {
-    matrices: {
-      type: "string",
-      default: "qkv:5120x3072,o:3072x3072,gate-up:16384x3072:gated,down:3072x8192,head:128256x3072",
-    },
-    bits: { type: "string", default: "4" },
-    "group-size": { type: "string", default: "64" },
-    rows: { type: "string", default: "32,64,128,256" },
-    rounds: { type: "string", default: "5" },
-    variants: { type: "string", default: "" },
-  },
+const values = readFlags({
+  matrices: "qkv:5120x3072,o:3072x3072,gate-up:16384x3072:gated,down:3072x8192,head:128256x3072",
+  bits: 4,
+  groupSize: 64,
+  rows: "32,64,128,256",
+  rounds: 5,
+  variants: "",
 });
 const dtype = "bfloat16";
-const isDense = values.bits === "16";
+const isDense = values.bits === 16;
 const quantization = {
   mode: "affine",
-  bits: isDense ? 8 : Number(values.bits),
-  groupSize: Number(values["group-size"]),
+  bits: isDense ? 8 : values.bits,
+  groupSize: values.groupSize,
 } as const;
 /** Launches behind one another, recorded as a step of a model is: the host's part does not count. */
 const CHAIN = 40;
@@ -91,7 +86,7 @@ for (const described of values.matrices.split(",")) {
   const [outputs, inputs] = sizes.split("x").map(Number) as [number, number];
   const isGated = gated !== undefined;
   using _ = new Scope();
-  const bytes = (outputs * inputs * Number(values.bits)) / 8;
+  const bytes = (outputs * inputs * values.bits) / 8;
   const copies = Math.min(CHAIN, Math.max(CHAIN / BATCHES, Math.ceil(CACHE_BYTES / bytes)));
   const matrices = Array.from({ length: copies }, (_, i): Matrix => {
     const weight = astype(normal(key(i), [outputs, inputs]), dtype);
@@ -155,7 +150,7 @@ for (const described of values.matrices.split(",")) {
       const own = furthest(plain, by(first, 0, false));
       return i > 0 && isGated ? Math.max(own, furthest(gates, by(first, 0, true))) : own;
     });
-    for (let round = 0; round < Number(values.rounds); round++)
+    for (let round = 0; round < values.rounds; round++)
       for (const way of timed) way.seconds = Math.min(way.seconds, secondsOf(way.recorded, all));
     for (const { recorded } of timed) recorded.free();
     const told = timed.map(({ name, seconds }, i) => {

@@ -1,33 +1,26 @@
 // What a second rank on this machine is worth: the throughput of 8 requests at once by a server with one thread, and by
 // two ranks with one thread each, in turns. `npm run -s bench:ranks [-- --rounds 15 --max-tokens 64 --ranks 2]`
-import { parseArgs } from "node:util";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { makeHome, type Running, startMlxServe, urlOf } from "../../test/support/serve-process.ts";
+import { readFlags } from "../flags.ts";
 import { changes, median, told } from "./in-turns.ts";
 
-const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "15" },
-    "max-tokens": { type: "string", default: "64" },
-    ranks: { type: "string", default: "2" },
-  },
-});
+const { rounds, maxTokens: tokens, ranks } = readFlags({ rounds: 15, maxTokens: 64, ranks: 2 });
 const REQUESTS = 8;
-const tokens = Number(values["max-tokens"]);
 
 const home = makeHome();
 const started: Running[] = [];
 try {
   const one = await start([]);
-  const divided = await start(["--ranks", values.ranks]);
+  const divided = await start(["--ranks", String(ranks)]);
   // The first of each starts cold.
   for (const url of [one, divided]) await tokensPerSecond(url);
   const inTurns = [await tokensPerSecond(one)];
-  for (let round = 0; round < Number(values.rounds); round++)
+  for (let round = 0; round < rounds; round++)
     inTurns.push(await tokensPerSecond(divided), await tokensPerSecond(one));
   const [alone, together] = [0, 1].map((odd) => median(inTurns.filter((_, i) => i % 2 === odd)));
   console.log(
-    `${REQUESTS} requests of ${tokens} tokens at once, ${values.rounds} rounds: ${alone!.toFixed(1)} tokens/s with one thread, ${together!.toFixed(1)} with ${values.ranks} ranks of one: ${told(changes(inTurns))}`,
+    `${REQUESTS} requests of ${tokens} tokens at once, ${rounds} rounds: ${alone!.toFixed(1)} tokens/s with one thread, ${together!.toFixed(1)} with ${ranks} ranks of one: ${told(changes(inTurns))}`,
   );
 } finally {
   for (const each of started) each.kill("SIGTERM");

@@ -8,24 +8,18 @@
 // have so many escapes only that texts of new lines are short: they count as the least that is measured.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
 import { tokenizerFromJson } from "../../src/text/tokenizer/tokenizer.ts";
 import type { TokenizerJson } from "../../src/text/tokenizer/tokenizer-json.ts";
 import { longTexts } from "../../test/support/long-texts.ts";
 import { makeHome, startMlxServe } from "../../test/support/serve-process.ts";
+import { readFlags } from "../flags.ts";
 
 const MAX_BLOCK_MS = 50;
 const MAX_GROWTH = 10;
 const LEAST_BYTES = 8 * 2 ** 20;
 
-const { values } = parseArgs({
-  options: {
-    megabytes: { type: "string", default: "16" },
-    tokenizer: { type: "string" },
-    text: { type: "string" },
-  },
-});
-const bytes = Number(values.megabytes) * 2 ** 20 - 1024;
+const values = readFlags({ megabytes: 16, tokenizer: "", text: "" });
+const bytes = values.megabytes * 2 ** 20 - 1024;
 const golden = (name: string) =>
   JSON.parse(readFileSync(join(import.meta.dir, "../../test/golden/text", `${name}.json`), "utf8"));
 const byteLevel = golden("byte-level").tokenizer as TokenizerJson;
@@ -127,11 +121,11 @@ function isWithinLimits({ blockMs, growth }: Result): boolean {
 
 let failures = 0;
 for (const [name, json] of Object.entries(tokenizers)) {
-  if (values.tokenizer !== undefined && values.tokenizer !== name) continue;
+  if (values.tokenizer && values.tokenizer !== name) continue;
   const server = new Server(json);
   await server.ready();
   for (const [kind, text] of Object.entries(longTexts(bytes))) {
-    if (values.text !== undefined && values.text !== kind) continue;
+    if (values.text && values.text !== kind) continue;
     let result = await server.measure(text);
     // What is once over the limit by chance is not so each time.
     for (let i = 0; i < 2 && !isWithinLimits(result); i++) {
