@@ -25,10 +25,10 @@ const TAKES = 5;
 const WORTH_CALLS = 16;
 
 /** Values for one call in pinned memory, which the GPU reads without page migration. */
-export function pinned(values: HostArray): MlxArray {
+export function pinned(values: HostArray, shape: readonly number[] = [values.length]): MlxArray {
   const symbol = "mlx_serve_pinned";
   const dtype = codeOf(dtypeOf(values));
-  return make(symbol, mlxc[symbol](out.view, values, ints([values.length]), 1, dtype));
+  return make(symbol, mlxc[symbol](out.view, values, ints(shape), shape.length, dtype));
 }
 
 /** A pinned copy: reading it on the host waits only until `x` is computed, not for the whole GPU. */
