@@ -5,7 +5,7 @@ import type { Part } from "../../conversation/conversation.ts";
 import type { AnswerEvent } from "../../conversation/events.ts";
 import { AnswerBuilder } from "../../conversation/message-events.ts";
 import { signatureOf } from "../generate/thought-signature.ts";
-import { customInput, type ResponseTools } from "./response-tools.ts";
+import { CustomInput, customInput, type ResponseTools } from "./response-tools.ts";
 
 export type ItemOptions = {
   tools: ResponseTools;
@@ -69,7 +69,7 @@ export class ItemEvents {
   readonly done: OutputItem[] = [];
   readonly #options: ItemOptions;
   readonly #builder = new AnswerBuilder(0);
-  #open: { id: string; part: Part } | undefined;
+  #open: { id: string; part: Part; input: CustomInput } | undefined;
 
   constructor(options: ItemOptions) {
     this.#options = options;
@@ -90,7 +90,7 @@ export class ItemEvents {
 
   #begin(part: Part): NewEvent[] {
     const id = newItemId(part, this.#options.tools);
-    this.#open = { id, part };
+    this.#open = { id, part, input: new CustomInput() };
     const item = itemOf(emptied(part), id, "in_progress", this.#options);
     const added: NewEvent = {
       type: "response.output_item.added",
@@ -114,7 +114,7 @@ export class ItemEvents {
         const type = this.#isCustom
           ? ("response.custom_tool_call_input.delta" as const)
           : ("response.function_call_arguments.delta" as const);
-        const delta = this.#isCustom ? customInput(event.text) : event.text;
+        const delta = this.#isCustom ? this.#open!.input.push(event.text) : event.text;
         return delta === "" ? [] : [{ type, ...this.#inItem, delta }];
       }
       default:

@@ -28,19 +28,32 @@ export function customArguments(input: string): string {
 
 /** The input of a custom tool's call, as far as it goes if the call was cut off. */
 export function customInput(text: string): string {
-  const written = /^\s*\{\s*"input"\s*:\s*("(?:[^"\\]|\\[^u]|\\u[\da-fA-F]{4})*)/;
-  for (const read of [
-    () => JSON.parse(text).input,
-    () => JSON.parse(`${written.exec(text)?.[1]}"`),
-  ]) {
-    try {
-      const input: unknown = read();
-      if (typeof input === "string") return input;
-    } catch {
-      // It is not whole, or no JSON at all.
+  return new CustomInput().push(text);
+}
+
+const INPUT = /^\s*\{\s*"input"\s*:\s*"/;
+/** Characters and complete escapes. The two halves of a surrogate pair are not separated. */
+const DECODABLE =
+  /^(?:[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[\da-fA-F]{4}|\\u[dD][89abAB][\da-fA-F]{2}(?:\\u[\da-fA-F]{4}|(?=[^\\]|\\[^u])))*/;
+
+/** Decodes the input of a custom tool's call while its arguments arrive. */
+export class CustomInput {
+  #isOpen = false;
+  #rest = "";
+
+  /** The part of the input that the text completes. */
+  push(text: string): string {
+    this.#rest += text;
+    if (!this.#isOpen) {
+      const [begin] = INPUT.exec(this.#rest) ?? [];
+      if (begin === undefined) return "";
+      this.#isOpen = true;
+      this.#rest = this.#rest.slice(begin.length);
     }
+    const [written = ""] = DECODABLE.exec(this.#rest) ?? [];
+    this.#rest = this.#rest.slice(written.length);
+    return JSON.parse(`"${written}"`);
   }
-  return "";
 }
 
 export class ResponseTools {
