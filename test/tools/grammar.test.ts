@@ -234,6 +234,20 @@ test("a value is one of those listed in its schema", async () => {
   }
 });
 
+test("Gemma's numbers have no leading zeros", async () => {
+  for (const format of [functionGemma, gemma4]) {
+    const parameters = { type: "object", properties: { any: {} } };
+    const grammar = format.grammar([{ name: "f", parameters }], {
+      required: true,
+      parallel: false,
+    });
+    const texts = ["0", "-10.05", "007"].map((text) =>
+      format.write([{ name: "f", arguments: '{"any": 1}' }]).replace("1", text),
+    );
+    expect(await accepted(grammar!, texts)).toEqual([true, true, false]);
+  }
+});
+
 test("Mistral may write a call's id", async () => {
   const grammar = grammarOf(mistral, { required: true, parallel: true });
   const text = "[TOOL_CALLS]now[CALL_ID]abc123XYZ[ARGS]{}";

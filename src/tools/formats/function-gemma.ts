@@ -113,7 +113,7 @@ function anyValue(quote: string): StructuralTagFormat {
     type: "grammar",
     grammar: `root ::= string | number | "true" | "false" | "null" | list | object
 string ::= ${mark} [^<]* ${mark}
-number ::= "-"? [0-9]+ ("." [0-9]+)?
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 list ::= "[" (root ("," root)*)? "]"
 object ::= "{" (member ("," member)*)? "}"
 member ::= [a-zA-Z_] [a-zA-Z0-9_]* ":" root`,

@@ -5,7 +5,9 @@
 // </tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
 import {
+  argumentText,
   bareValue,
+  isJsonOnly,
   jsonOfText,
   parameterSequence,
   parametersOf,
@@ -71,7 +73,8 @@ function* read(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
   while ((yield* marker(at.char, KEY, CLOSE)) === KEY) {
     const key = (yield* until(KEY_END)).trim();
     yield* marker(yield* pastBlanks(), VALUE);
-    open.add([key, jsonOfText(yield* until(VALUE_END), parameters, key)]);
+    const text = yield* argumentText(VALUE_END, isJsonOnly(parameters, key));
+    open.add([key, jsonOfText(text, parameters, key)]);
     yield* advance(at);
   }
   open.close();

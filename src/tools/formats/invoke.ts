@@ -11,7 +11,9 @@
 // </｜DSML｜function_calls>
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import {
+  argumentText,
   bareValue,
+  isJsonOnly,
   jsonIn,
   jsonOfText,
   parameterSequence,
@@ -124,7 +126,8 @@ function* read(calls: CallDraft[], tools: readonly Tool[], tags: Tags): Reading<
     while ((yield* marker(yield* pastBlanks(), parameter, invokeEnd)) === parameter) {
       const key = yield* until('"');
       const mark = yield* marker('"', UNTOLD, STRING, OTHER);
-      const text = yield* until(parameterEnd);
+      const isJson = mark === OTHER || (mark === UNTOLD && isJsonOnly(parameters, key));
+      const text = yield* argumentText(parameterEnd, isJson);
       const told =
         mark === STRING ? JSON.stringify(text) : mark === OTHER ? jsonIn(text) : undefined;
       open.add([key, told ?? jsonOfText(text, parameters, key)]);

@@ -14,7 +14,9 @@
 // </seed:tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
 import {
+  argumentText,
   bareValue,
+  isJsonOnly,
   jsonOfText,
   parameterSequence,
   parametersOf,
@@ -31,7 +33,7 @@ import {
 } from "../syntax/format.ts";
 import { callSequence } from "../syntax/grammar.ts";
 import { openCall } from "../syntax/literal-value.ts";
-import { Mismatch, marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
+import { Mismatch, marker, pastBlanks, type Reading } from "../syntax/reading.ts";
 
 const FUNCTION = "<function=";
 const FUNCTION_END = "</function>";
@@ -92,7 +94,7 @@ function* readFunction(calls: CallDraft[], tools: readonly Tool[]): Reading<void
     const found = yield* marker(yield* pastBlanks(), PARAMETER, FUNCTION_END);
     if (found === FUNCTION_END) break;
     const key = yield* readName();
-    const text = yield* until(PARAMETER_END);
+    const text = yield* argumentText(PARAMETER_END, isJsonOnly(parameters, key));
     open.add([key, jsonOfText(text.replace(/^\n/, "").replace(/\n$/, ""), parameters, key)]);
   }
   open.close();

@@ -1,5 +1,6 @@
 // Arguments written as bare text between tags: only the tool's schema tells the string 5 from the number 5.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
+import { StringMatcher } from "../../text/string-matcher.ts";
 import type { Tool } from "./format.ts";
 import {
   choicesOf,
@@ -10,15 +11,40 @@ import {
   propertiesOf,
   propertySchema,
 } from "./grammar.ts";
+import { JsonScanner } from "./json-call.ts";
 import { value } from "./literal-value.ts";
 import { python } from "./python-call.ts";
-import { Mismatch } from "./reading.ts";
+import { Mismatch, type Reading } from "./reading.ts";
 
 type Schema = Record<string, unknown>;
 
 /** The schema of a tool's arguments; empty if there is no such tool. */
 export function parametersOf(tools: readonly Tool[], name: string): Schema {
   return tools.find((tool) => tool.name === name)?.parameters ?? {};
+}
+
+/** Whether an argument cannot be a string. */
+export function isJsonOnly(parameters: Schema, key: string): boolean {
+  return typesOf(propertySchema(parameters, key))?.has("string") === false;
+}
+
+/** The text of an argument before `end`, which is consumed too. If it is JSON, its strings may contain `end`. */
+export function* argumentText(end: string, isJson: boolean): Reading<string> {
+  const matcher = new StringMatcher([end]);
+  let scanner = isJson ? new JsonScanner() : undefined;
+  let text = "";
+  for (;;) {
+    const char = yield;
+    text += char;
+    const isEnd = matcher.take(char) !== undefined;
+    if (isEnd && !scanner?.isInString) return text.slice(0, -end.length);
+    try {
+      if (scanner?.take(char)) scanner = undefined;
+    } catch (error) {
+      if (!(error instanceof Mismatch)) throw error;
+      scanner = undefined;
+    }
+  }
 }
 
 /** The JSON text of an argument. */

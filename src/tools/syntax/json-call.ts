@@ -96,7 +96,7 @@ export function jsonOrText(text: string): unknown {
 const SCALAR = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)$/;
 
 /** Finds the end of a string, an object or a list; throws a Mismatch at the first wrong character. */
-class JsonScanner {
+export class JsonScanner {
   /** The closing brackets of the open objects and lists. */
   readonly #closers: string[] = [];
   #next: "value" | "first value" | "key" | "first key" | "colon" | "comma" = "value";
@@ -104,6 +104,10 @@ class JsonScanner {
   /** Characters left in an escape; "open" directly after the backslash, when the number is unknown. */
   #escape: "none" | "open" | number = "none";
   #scalar = "";
+
+  get isInString(): boolean {
+    return this.#string !== "no";
+  }
 
   /** True once the value is complete. */
   take(char: string): boolean {

@@ -49,6 +49,7 @@ for (const format of [glm, glmCompact]) {
         ["unit", "kelvin", '"kelvin"'],
         ["tags", '["a", "b"]', '["a", "b"]'],
         ["place", '{"lat": 1, "lon": 2}', '{"lat": 1, "lon": 2}'],
+        ["tags", '["</arg_value>"]', '["</arg_value>"]'],
         ["unknown", "7", "7"],
       ];
       for (const [key, text, json] of values) {

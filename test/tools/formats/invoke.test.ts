@@ -66,6 +66,8 @@ for (const { format, section, prefix } of dialects) {
       expect(told("unknown", true, "7")).toEqual([call("get_weather", '{"unknown": "7"}')]);
       expect(told("unknown", false, "7")).toEqual([call("get_weather", '{"unknown": 7}')]);
       expect(told("unknown", false, '"7"')).toEqual([call("get_weather", '{"unknown": "7"}')]);
+      const list = `["</${prefix}parameter>"]`;
+      expect(told("unknown", false, list)).toEqual([call("get_weather", `{"unknown": ${list}}`)]);
       expect(told("unknown", false, "seven")).toEqual([
         call("get_weather", '{"unknown": "seven"}'),
       ]);

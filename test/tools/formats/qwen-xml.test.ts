@@ -87,6 +87,22 @@ describe("a call", () => {
     expect(argumentsOf("any", '"5"')).toEqual([call("f", '{"any": "\\"5\\""}')]);
   });
 
+  test("with the mark of a value's end in a list's string, but not in a string", () => {
+    const end = "</parameter>";
+    for (const [key, text, json] of [
+      ["tags", `["a ${end}\\" ${end}", "b"]`, `["a ${end}\\" ${end}", "b"]`],
+      ["tags", `"a ${end}"`, `"a ${end}"`],
+      ["tags", "['a']", '["a"]'],
+      ["days", "5", "5"],
+    ] as const) {
+      expect(read(qwenXml, written("get_weather", { [key]: text }))).toEqual([
+        call("get_weather", `{"${key}": ${json}}`),
+      ]);
+    }
+    const text = written("get_weather", { city: `"a ${end}"` });
+    expect(read(qwenXml, text)).toEqual([content(text)]);
+  });
+
   test("with a duplicate parameter keeps the later one", () => {
     const twice = paris.replace("</function>", "<parameter=days>4</parameter></function>");
     expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 4}')]);
