@@ -79,7 +79,7 @@ export type Call = {
   name: string;
   /** JSON text. */
   arguments: string;
-  /** Whether the token limit cut it off: its arguments are then incomplete. */
+  /** Whether the token limit or a stop string cut it off: its arguments may then be incomplete. */
   isCutOff?: true;
 };
 

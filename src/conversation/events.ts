@@ -10,7 +10,7 @@ export type AnswerEvent =
   | { kind: "call"; call: number; id: string; name: string }
   /** To be appended to the call's arguments so far. */
   | { kind: "arguments"; call: number; text: string }
-  /** The call is complete; it does not come if the token limit cut the call off. */
+  /** The call is complete; it does not come if the token limit or a stop string cut the call off. */
   | { kind: "call_end"; call: number }
   | ({ kind: "end" } & End);
 

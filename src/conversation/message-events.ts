@@ -1,7 +1,6 @@
 // One answer's text as events: text, thoughts and calls, as the parser of the model's format finds them.
 import type { AnswerPiece } from "../serve/answer-text.ts";
-import type { MessageParser } from "../tools/message.ts";
-import type { Call, MessagePart, ToolFormat } from "../tools/syntax/format.ts";
+import type { Call, MessageParser, MessagePart, ToolFormat } from "../tools/syntax/format.ts";
 import type { Part } from "./conversation.ts";
 import type { Answer, AnswerEvent, AnswerEvents, End } from "./events.ts";
 
@@ -15,6 +14,8 @@ export class MessageEvents {
   readonly #reader: MessageReader;
   readonly #ids = new Set<string>();
   #calls = 0;
+  /** The last call, unless it is complete or dropped. */
+  #open: number | undefined;
   #isThinking = false;
   #thoughtTokens = 0;
 
@@ -25,11 +26,10 @@ export class MessageEvents {
   push(piece: AnswerPiece): AnswerEvents {
     const { index, text, tokens, scores, finished, stop } = piece;
     const { parser } = this.#reader;
-    const events = parser.push(text).flatMap((part) => this.#events(part, true));
+    const events = parser.push(text).flatMap((part) => this.#events(part));
     if (finished) {
-      // The calls that are left at the token limit are those that it cut off.
       const isCutOff = finished === "length";
-      events.push(...parser.end(isCutOff).flatMap((part) => this.#events(part, !isCutOff)));
+      events.push(...parser.end(isCutOff).flatMap((part) => this.#events(part)));
       events.push({ kind: "end", reason: this.reasonOf(finished), stop });
     }
     const [last] = events.slice(-1);
@@ -43,31 +43,35 @@ export class MessageEvents {
     return this.#thoughtTokens;
   }
 
-  /** The token limit takes precedence over calls: the last one may be cut off. */
+  /** The token limit takes precedence over calls, and so does a stop string that cuts off the last one. */
   reasonOf(finished: "stop" | "length"): End["reason"] {
-    return finished === "stop" && this.#calls > 0 ? "calls" : finished;
+    const isComplete = this.#calls > 0 && this.#open === undefined;
+    return finished === "stop" && isComplete ? "calls" : finished;
   }
 
-  #events(part: MessagePart, isComplete: boolean): AnswerEvent[] {
+  #events(part: MessagePart): AnswerEvent[] {
     switch (part.kind) {
       case "content":
         return [{ kind: "text", text: part.text }];
       case "reasoning":
         return [{ kind: "thought", text: part.text }];
       case "call": {
+        this.#open = undefined;
         if (this.#calls >= this.#reader.maxCalls) return [];
         const call = this.#calls++;
-        return [
-          { kind: "call", call, id: this.#idOf(part), name: part.name },
-          { kind: "arguments", call, text: part.arguments },
-          ...(isComplete ? [{ kind: "call_end" as const, call }] : []),
-        ];
+        this.#open = call;
+        return [{ kind: "call", call, id: this.#idOf(part), name: part.name }];
       }
     }
+    const call = this.#open;
+    if (call === undefined) return [];
+    if (part.kind === "arguments") return [{ kind: "arguments", call, text: part.text }];
+    this.#open = undefined;
+    return [{ kind: "call_end", call }];
   }
 
   /** The model's own id, unless it used it before. */
-  #idOf({ id }: Call): string {
+  #idOf({ id }: Pick<Call, "id">): string {
     const own = id === undefined || this.#ids.has(id) ? this.#reader.newCallId() : id;
     this.#ids.add(own);
     return own;

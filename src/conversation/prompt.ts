@@ -14,7 +14,7 @@ import type { Chat, Conversation, Texts } from "./conversation.ts";
 import { checkContext, checkPromptTokens, checkTokens } from "./engine-request.ts";
 import type { MessageReader } from "./message-events.ts";
 import { chatInput } from "./template-messages.ts";
-import { toolUseOf, withCalls } from "./tool-use.ts";
+import { enforcedCalls, toolUseOf, withCalls } from "./tool-use.ts";
 
 /** Encodes for the request. */
 export type Encode = (work: EncodeWork) => Promise<Encoded>;
@@ -85,6 +85,7 @@ async function prepareChat(
         thinking,
         format,
         tools: use?.tools,
+        enforced: enforcedCalls(asked, use),
         answerTag: answerTagOf(model.text.template),
       }),
       newCallId: format.newCallId,

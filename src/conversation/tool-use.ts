@@ -2,8 +2,8 @@
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { ServedModel } from "../serve/models.ts";
 import { formatOf } from "../tools/formats.ts";
-import type { Tool, ToolFormat } from "../tools/syntax/format.ts";
-import { separated } from "../tools/syntax/grammar.ts";
+import type { Enforced, Tool, ToolFormat } from "../tools/syntax/format.ts";
+import { hasPlainNames, separated } from "../tools/syntax/grammar.ts";
 import type { Constraint } from "./constraint.ts";
 import type { Chat } from "./conversation.ts";
 
@@ -55,6 +55,19 @@ export function withCalls(
     markers: use.format.markers,
     strict: [...(form.strict ?? []), ...use.strict],
   };
+}
+
+/** The calls that the constraint of `withCalls` enforces; none if it allows calls that the parser cannot read. */
+export function enforcedCalls(
+  form: Constraint | undefined,
+  use: Pick<ToolUse, "constraint" | "isRequired" | "tools"> | undefined,
+): Enforced {
+  if (!use?.tools.every(({ parameters }) => hasPlainNames(parameters))) return [];
+  if (use.isRequired) return "all";
+  // A JSON document does not start like a call, but any other text may.
+  if (form) return form.format.type === "json_schema" ? "leading" : [];
+  const calls = use.constraint?.format;
+  return calls?.type === "triggered_tags" ? calls.triggers : [];
 }
 
 /** Whether more may follow each of its parts. */

@@ -2,30 +2,22 @@
 
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
 import { AnswerTags } from "./syntax/answer-tags.ts";
-import type { Call, FormatParser, MessagePart, Tool, ToolFormat } from "./syntax/format.ts";
+import type { Enforced, MessageParser, MessagePart, Tool, ToolFormat } from "./syntax/format.ts";
 
 export type MessageOptions = {
   thinking: Thinking;
   /** The model's; undefined if no tools are asked for, unless thoughts are part of it. */
   format?: ToolFormat | undefined;
   tools?: readonly Tool[] | undefined;
+  enforced?: Enforced | undefined;
   /** The tag that the model puts around its answer. */
   answerTag?: string | undefined;
 };
 
-export type MessageParser = {
-  push(text: string): MessagePart[];
-  /** `isCutOff`: the token limit ended the text, not the model. */
-  end(isCutOff: boolean): MessagePart[];
-};
-
-/**
- * Text that the token limit cuts off inside markup is not content, whatever the format. A call whose tool
- * is already named is returned with its arguments as far as they go; anything less of a call is dropped.
- */
 export function messageParser(options: MessageOptions): MessageParser {
-  const { thinking, format, tools = [], answerTag } = options;
-  const parser = format && (format.thinks || tools.length > 0) ? format.parser(tools) : plainText;
+  const { thinking, format, tools = [], enforced, answerTag } = options;
+  const parser =
+    format && (format.thinks || tools.length > 0) ? format.parser(tools, enforced) : plainText;
   const splitsThoughts = !format?.thinks && thinking !== "none";
   const thoughts = splitsThoughts
     ? new Reasoning(thinking === "begun", format?.thought)
@@ -42,20 +34,12 @@ export function messageParser(options: MessageOptions): MessageParser {
       if (isCutOff) thoughts?.cut();
       const rest = thoughts ? partsOf(thoughts.end()) : [];
       if (tags) rest.push(...parser.push(tags.end(isCutOff)));
-      const calls = isCutOff ? parser.cut() : [];
-      const isTool = (call: { name: string | undefined }): call is Call =>
-        tools.some(({ name }) => name === call.name);
-      return [
-        ...rest,
-        ...parser.end(),
-        ...calls.filter(isTool).map((call) => ({ kind: "call" as const, ...call })),
-      ];
+      return [...rest, ...parser.end(isCutOff)];
     },
   };
 }
 
-const plainText: FormatParser = {
+const plainText: MessageParser = {
   push: (text) => (text === "" ? [] : [{ kind: "content", text }]),
   end: () => [],
-  cut: () => [],
 };

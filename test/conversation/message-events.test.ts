@@ -3,7 +3,11 @@ import { AnswerBuilder, MessageEvents } from "../../src/conversation/message-eve
 import type { AnswerPiece } from "../../src/serve/answer-text.ts";
 import type { MessagePart } from "../../src/tools/syntax/format.ts";
 
-const call = (name: string): MessagePart => ({ kind: "call", name, arguments: '{"a": 1}' });
+const call = (name: string): MessagePart[] => [
+  { kind: "call", name },
+  { kind: "arguments", text: '{"a": 1}' },
+  { kind: "call_end" },
+];
 
 /** The parser returns these parts for a text, and `rest` at the end. */
 function eventsOf(parts: Record<string, MessagePart[]>, rest: MessagePart[] = []) {
@@ -27,7 +31,7 @@ describe("an answer's events", () => {
         { kind: "reasoning", text: "hm" },
         { kind: "content", text: "so" },
       ],
-      b: [call("f")],
+      b: call("f"),
     });
     expect(events.push(piece("a"))).toEqual({
       index: 3,
@@ -51,11 +55,27 @@ describe("an answer's events", () => {
     expect(said.events).toEqual([{ kind: "end", reason: "stop", stop: "END" }]);
   });
 
-  test("do not end a call that the token limit cut off", () => {
-    const said = eventsOf({}, [call("f")]).push(piece("", { finished: "length" }));
+  test("tell a call's arguments as they come", () => {
+    const [begin, ...rest] = call("f");
+    const half: MessagePart = { kind: "arguments", text: '{"b"' };
+    const events = eventsOf({ a: [begin!], b: [half], c: [half, rest.at(-1)!] });
+    const kinds = (text: string) => events.push(piece(text)).events;
+    expect(kinds("a")).toEqual([{ kind: "call", call: 0, id: "id0", name: "f" }]);
+    expect(kinds("b")).toEqual([{ kind: "arguments", call: 0, text: '{"b"' }]);
+    expect(kinds("c")).toEqual([
+      { kind: "arguments", call: 0, text: '{"b"' },
+      { kind: "call_end", call: 0 },
+    ]);
+  });
+
+  test.each([
+    ["length", "length"],
+    ["stop", "stop"],
+  ] as const)("do not end a call that is cut off: %s", (finished, reason) => {
+    const said = eventsOf({}, call("f").slice(0, -1)).push(piece("", { finished }));
     expect(said.events.map(({ kind }) => kind)).toEqual(["call", "arguments", "end"]);
-    expect(said.events.at(-1)).toMatchObject({ reason: "length" });
-    const whole = eventsOf({}, [call("f")]).push(piece("", { finished: "stop" }));
+    expect(said.events.at(-1)).toMatchObject({ reason });
+    const whole = eventsOf({}, call("f")).push(piece("", { finished }));
     expect(whole.events.map(({ kind }) => kind)).toEqual(["call", "arguments", "call_end", "end"]);
   });
 });
@@ -65,10 +85,10 @@ test("a whole answer has its parts in order, with texts joined", () => {
   const events = eventsOf(
     {
       a: [{ kind: "content", text: "one " }],
-      b: [{ kind: "content", text: "two" }, call("f")],
+      b: [{ kind: "content", text: "two" }, ...call("f")],
       c: [{ kind: "content", text: "three" }],
     },
-    [call("g")],
+    call("g").slice(0, -1),
   );
   for (const text of ["a", "b"]) builder.add(events.push(piece(text)));
   builder.add(events.push(piece("c", { finished: "length" })));

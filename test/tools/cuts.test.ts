@@ -3,10 +3,10 @@ import { describe, expect, test } from "bun:test";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { type MessageOptions, messageParser } from "../../src/tools/message.ts";
 import { thinkTags } from "../../src/tools/reasoning.ts";
-import type { MessagePart, ToolFormat } from "../../src/tools/syntax/format.ts";
+import type { Enforced, MessagePart, ToolFormat } from "../../src/tools/syntax/format.ts";
 import { makeRandom, type Random } from "../support/random.ts";
 import { allFormats } from "./all-formats.ts";
-import { parts, tools } from "./messages.ts";
+import { parts, type ReadPart, tools } from "./messages.ts";
 
 const calls = [
   { name: "get_weather", arguments: '{"city": "Zürich 👍🏽", "days": 3, "tags": ["}", "]"]}' },
@@ -48,11 +48,11 @@ function mutated(text: string, marks: readonly string[], random: Random): string
   return [...before, ...after.slice(1 + random.below(3))].join("");
 }
 
-function readPieces(options: MessageOptions, pieces: readonly string[]): MessagePart[] {
+function readPieces(options: MessageOptions, pieces: readonly string[]): ReadPart[] {
   const parser = messageParser(options);
   const checked = (some: MessagePart[]) => {
     const wrong = some.filter((part, i) => {
-      if (part.kind === "call") return JSON.parse(part.arguments) === null;
+      if (part.kind === "call" || part.kind === "call_end") return false;
       return part.text === "" || some[i - 1]?.kind === part.kind;
     });
     if (wrong.length > 0) throw new Error(`empty or not merged: ${JSON.stringify(some)}`);
@@ -70,14 +70,20 @@ describe("any split into pieces gives the same parts in", () => {
       const random = makeRandom(seed + 1);
       for (const text of corpus(format, random)) {
         const characters = Array.from(text);
-        for (const thinking of ["none", "possible", "begun"] as const) {
-          const options = { thinking, format, tools };
+        const ways: Pick<MessageOptions, "thinking" | "enforced">[] = [
+          { thinking: "none" },
+          { thinking: "possible" },
+          { thinking: "possible", enforced: "all" },
+          { thinking: "begun" },
+        ];
+        for (const way of ways) {
+          const options = { ...way, format, tools };
           const whole = readPieces(options, [text]);
           const piecesAt = (at: number) => [
             characters.slice(0, at).join(""),
             characters.slice(at).join(""),
           ];
-          const cuts = thinking === "possible" ? characters.keys().map(piecesAt) : [];
+          const cuts = way.thinking === "possible" ? characters.keys().map(piecesAt) : [];
           const manyCuts = [characters, randomPieces(characters, random)];
           for (const pieces of [...cuts, ...manyCuts]) {
             if (!Bun.deepEquals(readPieces(options, pieces), whole)) {
@@ -90,6 +96,19 @@ describe("any split into pieces gives the same parts in", () => {
         }
       }
     });
+  }
+});
+
+test("a call that is not enforced is returned once it is complete", () => {
+  for (const format of allFormats) {
+    const text = `${format.write([calls[0]!])}${format === harmony ? "<|call|>" : ""}`;
+    const parser = messageParser({ thinking: "none", format, tools });
+    const pushed = Array.from(text, (char) => parser.push(char));
+    const kinds = [...pushed, parser.end(false)].map((some) => some.map(({ kind }) => kind).join());
+    expect([format.name, kinds.filter((each) => each !== "")]).toEqual([
+      format.name,
+      ["call,arguments,call_end"],
+    ]);
   }
 });
 
@@ -127,32 +146,37 @@ describe("parsing takes linear time in", () => {
     test(format.name, () => {
       const [opener = "[", ...others] = format.markers;
       const call = format.write([calls[0]!]);
+      const long = (length: number) =>
+        format.write([{ name: "note", arguments: JSON.stringify({ text: "x".repeat(length) }) }]);
+      const many = (length: number) =>
+        format.write(Array.from({ length: length / 100 }, () => calls[0]!));
       const hostile: ((length: number) => string)[] = [
-        (length) =>
-          format.write([{ name: "note", arguments: JSON.stringify({ text: "x".repeat(length) }) }]),
-        (length) => format.write(Array.from({ length: length / 100 }, () => calls[0]!)),
+        long,
+        many,
         (length) => `${call}\n`.repeat(length / 100),
         (length) => call.slice(0, -1).repeat(length / 100),
         (length) => [opener, ...others].join("").repeat(length / 50),
         (length) => `${opener}${" ".repeat(length)}`,
         (length) => `${opener}{"name": "note", "arguments": {"text": ${"[".repeat(length)}`,
       ];
-      const processorMs = (text: string) => {
-        const parser = messageParser({ thinking: "possible", format, tools });
+      const processorMs = (text: string, enforced?: Enforced) => {
+        const parser = messageParser({ thinking: "possible", format, tools, enforced });
         const before = process.cpuUsage();
         for (const char of text) parser.push(char);
         parser.end(false);
         return process.cpuUsage(before).user / 1000;
       };
-      for (const write of hostile) {
+      const expectLinear = (write: (length: number) => string, enforced?: Enforced) => {
         // Linear parsing takes 0.1 s or less; a quadratic parser takes seconds, and 16 times as long as for a quarter. What
         // the compiler and the collector of the process do meanwhile counts too, and not every time.
         const isLinear = [1, 2, 3].some(() => {
-          const whole = processorMs(write(LENGTH));
-          return whole < 700 || whole < 7 * processorMs(write(LENGTH / 4));
+          const whole = processorMs(write(LENGTH), enforced);
+          return whole < 700 || whole < 7 * processorMs(write(LENGTH / 4), enforced);
         });
         expect(isLinear).toBe(true);
-      }
+      };
+      for (const write of hostile) expectLinear(write);
+      for (const write of [long, many]) expectLinear(write, "all");
     });
   }
 });

@@ -1,7 +1,12 @@
 // What the tests of formats share: some tools, and messages read whole or in pieces.
 
-import type { MessageParser } from "../../src/tools/message.ts";
-import type { MessagePart, Tool, ToolFormat } from "../../src/tools/syntax/format.ts";
+import type {
+  Call,
+  MessageParser,
+  MessagePart,
+  Tool,
+  ToolFormat,
+} from "../../src/tools/syntax/format.ts";
 
 export const tools: readonly Tool[] = [
   {
@@ -34,37 +39,56 @@ export const tools: readonly Tool[] = [
   },
 ];
 
-/** The parts of a message that arrives in these pieces; adjacent parts of a kind are joined. */
+/** A part that is put together again. */
+export type ReadPart = { kind: "content" | "reasoning"; text: string } | ({ kind: "call" } & Call);
+
+/** Puts the parts of a message together: adjacent ones of a kind, and calls with their arguments. */
+export class Assembly {
+  readonly parts: ReadPart[] = [];
+  /** The last call, until it is complete. */
+  open: Call | undefined;
+
+  add(some: readonly MessagePart[]): void {
+    for (const part of some) {
+      const last = this.parts.at(-1);
+      if (part.kind === "call") {
+        const call = { ...part, arguments: "" };
+        this.parts.push(call);
+        this.open = call;
+      } else if (part.kind === "arguments" || part.kind === "call_end") {
+        if (!this.open) throw new Error(`not in a call: ${JSON.stringify(part)}`);
+        if (part.kind === "arguments") this.open.arguments += part.text;
+        else this.open = undefined;
+      } else if (last && last.kind === part.kind) last.text += part.text;
+      else this.parts.push({ ...part });
+    }
+  }
+}
+
+/** The parts of a message that arrives in these pieces. */
 export function parts(
   parser: MessageParser,
   pieces: Iterable<string>,
   isCutOff = false,
-): MessagePart[] {
-  const all: MessagePart[] = [];
-  const add = (some: readonly MessagePart[]) => {
-    for (const part of some) {
-      const last = all.at(-1);
-      if (part.kind !== "call" && last?.kind === part.kind) last.text += part.text;
-      else all.push({ ...part });
-    }
-  };
-  for (const piece of pieces) add(parser.push(piece));
-  add(parser.end(isCutOff));
-  return all;
+): ReadPart[] {
+  const message = new Assembly();
+  for (const piece of pieces) message.add(parser.push(piece));
+  message.add(parser.end(isCutOff));
+  return message.parts;
 }
 
-export function read(format: ToolFormat, text: string): MessagePart[] {
+export function read(format: ToolFormat, text: string): ReadPart[] {
   return parts(format.parser(tools), [text]);
 }
 
-export function call(name: string, given: string): MessagePart {
+export function call(name: string, given: string): ReadPart {
   return { kind: "call", name, arguments: given };
 }
 
-export function content(text: string): MessagePart {
+export function content(text: string): ReadPart {
   return { kind: "content", text };
 }
 
-export function reasoning(text: string): MessagePart {
+export function reasoning(text: string): ReadPart {
   return { kind: "reasoning", text };
 }

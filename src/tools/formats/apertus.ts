@@ -22,7 +22,7 @@ export const apertus: ToolFormat = {
   name: "apertus",
   markers: [OPEN, CLOSE],
   thought: thoughtMarks("<|inner_prefix|>", "<|inner_suffix|>"),
-  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+  parser: blockParser({ openers: [OPEN], read }),
   grammar: (tools, options) => callList(tools.map(tagOf), { trigger: OPEN, ...list }, options),
   write: (calls) => list.begin + calls.map(write).join(list.separator) + list.end,
   newCallId,

@@ -25,7 +25,7 @@ export const cohere: ToolFormat = {
   name: "cohere",
   markers: [OPEN, CLOSE],
   thought: thoughtMarks("<|START_THINKING|>", "<|END_THINKING|>"),
-  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+  parser: blockParser({ openers: [OPEN], read }),
   grammar: (tools, options) =>
     tools.length === 0 ? undefined : callList([anyOf(tools)], { trigger: OPEN, ...list }, options),
   write: (calls) => list.begin + calls.map(write).join(list.separator) + list.end,

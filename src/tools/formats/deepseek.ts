@@ -41,7 +41,7 @@ function deepseekFormat(name: string, layout: Layout): ToolFormat {
   return {
     name,
     markers: [OPEN, CLOSE, CALL, CALL_END, SEPARATOR],
-    parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+    parser: blockParser({ openers: [OPEN], read }),
     grammar: (tools, options) =>
       callList(
         tools.map((tool) => ({

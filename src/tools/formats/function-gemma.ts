@@ -54,8 +54,7 @@ function gemmaFormat(name: string, tokens: Tokens): ToolFormat {
   return {
     name,
     markers: [open, close, quote],
-    parser: (tools) =>
-      blockParser({ openers: [open], read: (calls) => read(calls, notation, close) }, tools),
+    parser: blockParser({ openers: [open], read: (calls) => read(calls, notation, close) }),
     grammar: (tools, options) =>
       adjoiningCalls(
         tools.map((tool) => tagOf(tool, tokens)),

@@ -16,8 +16,7 @@ const OPEN = `${FENCE}tool_code`;
 export const gemma: ToolFormat = {
   name: "gemma",
   markers: [],
-  parser: (tools) =>
-    blockParser({ openers: [OPEN], read: (calls) => pythonBlock(calls, FENCE), readFirst }, tools),
+  parser: blockParser({ openers: [OPEN], read: (calls) => pythonBlock(calls, FENCE), readFirst }),
   grammar: (tools, options) =>
     callList(
       tools.map(pythonTag),

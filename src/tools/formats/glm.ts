@@ -55,7 +55,7 @@ function glmFormat(name: string, lineBreak: string): ToolFormat {
   return {
     name,
     markers: [OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END],
-    parser: (tools) => blockParser({ openers: [OPEN], read: (calls) => read(calls, tools) }, tools),
+    parser: blockParser({ openers: [OPEN], read }),
     grammar: (tools, options) =>
       lineBreak === ""
         ? adjoiningCalls(tools.map(tagOf), OPEN, options)
@@ -65,7 +65,7 @@ function glmFormat(name: string, lineBreak: string): ToolFormat {
   };
 }
 
-function* read(calls: CallDraft[], tools: readonly Tool[]): Reading<void> {
+function* read(calls: CallDraft[], _opener: string, tools: readonly Tool[]): Reading<void> {
   const at: At = { char: yield* pastBlanks() };
   const name = yield* word(at, NAME);
   const parameters = parametersOf(tools, name);

@@ -8,15 +8,16 @@ import { StringMatcher } from "../../text/string-matcher.ts";
 import {
   type Call,
   type CallDraft,
-  type FormatParser,
+  type Enforced,
   type GrammarOptions,
+  type MessageParser,
   type MessagePart,
   newCallId,
   type Tool,
   type ToolFormat,
 } from "../syntax/format.ts";
 import { jsonArguments, optional } from "../syntax/grammar.ts";
-import { isJsonObject } from "../syntax/json-call.ts";
+import { isJsonObject, jsonArguments as readArguments } from "../syntax/json-call.ts";
 import { type At, advance, word } from "../syntax/literal-value.ts";
 import { literal, Mismatch, need, pastBlanks, type Reading } from "../syntax/reading.ts";
 
@@ -29,7 +30,8 @@ export const harmony: ToolFormat = {
   name: "harmony",
   markers: [START, CHANNEL, "<|constrain|>", "<|message|>", ...ENDS],
   thinks: true,
-  parser: (tools) => new HarmonyParser(new Set(tools.map(({ name }) => name))),
+  parser: (tools, enforced = []) =>
+    new HarmonyParser(new Set(tools.map(({ name }) => name)), enforced),
   grammar,
   wrapText: (text) => ({
     type: "sequence",
@@ -45,42 +47,49 @@ export const harmony: ToolFormat = {
 
 type Head = { channel: string; recipient: string | undefined };
 
-class HarmonyParser implements FormatParser {
+class HarmonyParser implements MessageParser {
   readonly #names: ReadonlySet<string>;
+  readonly #enforced: Enforced;
   readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
   /** The text of the header, kept while a call may still turn out to be text. */
   #head = "";
-  #kind: "content" | "reasoning" | "call" = "content";
+  #kind: "content" | "reasoning" | "call" | "complete call" = "content";
   #name = "";
-  /** A call's text so far, or what may still become a marker. */
+  /** The text of a call that is not enforced, or what may still become a marker. */
   #body = "";
+  /** The enforced call that is being read. */
+  #call: { draft: CallDraft; reading: Reading<void> } | undefined;
+  #hasText = false;
 
-  constructor(names: ReadonlySet<string>) {
+  constructor(names: ReadonlySet<string>, enforced: Enforced) {
     this.#names = names;
+    this.#enforced = enforced;
     this.#openHead();
   }
 
   push(text: string): MessagePart[] {
     for (const char of text) this.#take(char);
+    this.#addArguments();
     return this.#drain();
   }
 
-  end(): MessagePart[] {
-    // An incomplete header is dropped, unless it is a call's.
-    if (!this.#reading) this.#close("");
-    else if (this.#head.includes("to=")) this.#add("content", this.#head);
+  end(isCutOff: boolean): MessagePart[] {
+    if (this.#call) return [];
+    if (isCutOff) this.#cut();
+    // An incomplete header is dropped, unless it may be a call's that is not enforced.
+    else if (!this.#reading) this.#close("");
+    else if (this.#head.includes("to=") && !this.#isEnforced()) this.#add("content", this.#head);
     return this.#drain();
   }
 
-  cut(): readonly CallDraft[] {
-    const isCall = !this.#reading && this.#kind === "call";
-    const body = this.#body.slice(0, this.#body.length - this.#markers.held);
-    this.#head = this.#body = "";
-    if (!isCall) return [];
-    this.#kind = "content";
-    return [{ name: this.#name, arguments: body.trimStart() }];
+  #cut(): void {
+    const isCall = !this.#reading && this.#kind === "call" && this.#names.has(this.#name);
+    if (!isCall) return;
+    const body = this.#body.slice(0, this.#body.length - this.#markers.held).trimStart();
+    this.#parts.push({ kind: "call", name: this.#name });
+    if (body !== "") this.#parts.push({ kind: "arguments", text: body });
   }
 
   #openHead(): void {
@@ -91,6 +100,7 @@ class HarmonyParser implements FormatParser {
 
   #take(char: string): void {
     if (this.#reading) this.#takeHead(this.#reading, char);
+    else if (this.#call) this.#takeCall(this.#call.reading, char);
     else this.#takeBody(char);
   }
 
@@ -113,7 +123,43 @@ class HarmonyParser implements FormatParser {
     else {
       this.#kind = "call";
       this.#name = recipient.startsWith(NAMESPACE) ? recipient.slice(NAMESPACE.length) : "";
+      if (this.#isEnforced() && this.#names.has(this.#name)) this.#openCall();
     }
+  }
+
+  #isEnforced(): boolean {
+    if (this.#enforced === "all") return true;
+    if (this.#enforced === "leading") return !this.#hasText;
+    return this.#enforced.some((trigger) => this.#head.includes(trigger));
+  }
+
+  #openCall(): void {
+    const draft: CallDraft = { name: this.#name, arguments: "" };
+    const reading = readArgumentsOf(draft);
+    reading.next();
+    this.#call = { draft, reading };
+    this.#parts.push({ kind: "call", name: this.#name });
+  }
+
+  /** The grammar decides where a call ends, so markers in its strings are text. */
+  #takeCall(reading: Reading<void>, char: string): void {
+    try {
+      if (!reading.next(char).done) return;
+      this.#kind = "complete call";
+    } catch (error) {
+      if (!(error instanceof Mismatch)) throw error;
+      this.#kind = "content";
+    }
+    this.#addArguments();
+    this.#call = undefined;
+    if (this.#kind === "content") this.#takeBody(char);
+  }
+
+  #addArguments(): void {
+    const { draft } = this.#call ?? {};
+    if (!draft || draft.arguments === "") return;
+    this.#parts.push({ kind: "arguments", text: draft.arguments });
+    draft.arguments = "";
   }
 
   #takeBody(char: string): void {
@@ -124,7 +170,7 @@ class HarmonyParser implements FormatParser {
       this.#close(mark);
       this.#openHead();
       if (mark === START) for (const each of mark) this.#take(each);
-    } else if (this.#kind !== "call") {
+    } else if (this.#kind === "content" || this.#kind === "reasoning") {
       const free = this.#body.length - this.#markers.held;
       this.#add(this.#kind, this.#body.slice(0, free));
       this.#body = this.#body.slice(free);
@@ -134,13 +180,19 @@ class HarmonyParser implements FormatParser {
   #close(mark: string): void {
     const body = this.#body;
     this.#body = "";
-    if (this.#kind !== "call") this.#add(this.#kind, body);
+    if (this.#kind === "complete call") this.#parts.push({ kind: "call_end" });
+    else if (this.#kind !== "call") this.#add(this.#kind, body);
     else if (this.#names.has(this.#name) && isJsonObject(body)) {
-      this.#parts.push({ kind: "call", name: this.#name, arguments: body.trim() });
+      this.#parts.push(
+        { kind: "call", name: this.#name },
+        { kind: "arguments", text: body.trim() },
+        { kind: "call_end" },
+      );
     } else this.#add("content", this.#head + body + (mark === START ? "" : mark));
   }
 
   #add(kind: "content" | "reasoning", text: string): void {
+    this.#hasText ||= kind === "content" && text !== "";
     const last = this.#parts.at(-1);
     if (last?.kind === kind) last.text += text;
     else if (text !== "") this.#parts.push({ kind, text });
@@ -151,6 +203,10 @@ class HarmonyParser implements FormatParser {
     this.#parts = [];
     return parts;
   }
+}
+
+function* readArgumentsOf(call: CallDraft): Reading<void> {
+  yield* readArguments(call, yield* pastBlanks());
 }
 
 /** A header up to and including <|message|>. The recipient is before or after the channel. */

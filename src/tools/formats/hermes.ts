@@ -42,7 +42,7 @@ function taggedJson(name: string, tags: Tags): ToolFormat {
     name,
     markers,
     ...(thought && { thought }),
-    parser: (tools) => blockParser({ openers: [open], read: (calls) => read(calls, close) }, tools),
+    parser: blockParser({ openers: [open], read: (calls) => read(calls, close) }),
     grammar: (tools, options) =>
       callSequence(
         tools.map((tool) => jsonTag(tool, { before: `${open}\n`, key, after: `${end}${close}` })),

@@ -104,8 +104,10 @@ function invokeFormat(name: string, tags: Tags, { markers, value, mark }: Dialec
   return {
     name,
     markers,
-    parser: (tools) =>
-      blockParser({ openers: [open], read: (calls) => read(calls, tools, tags) }, tools),
+    parser: blockParser({
+      openers: [open],
+      read: (calls, _opener, tools) => read(calls, tools, tags),
+    }),
     grammar: (tools, options) =>
       callList(
         tools.map(tagOf),

@@ -24,7 +24,7 @@ const ID = /^(?:functions\.)?(.+):\d+$/;
 export const kimi: ToolFormat = {
   name: "kimi",
   markers: [OPEN, CLOSE, CALL, CALL_END, ARGUMENTS],
-  parser: (tools) => blockParser({ openers: [OPEN], read }, tools),
+  parser: blockParser({ openers: [OPEN], read }),
   grammar: (tools, options) =>
     callList(
       tools.map(tagOf),

@@ -11,7 +11,7 @@ const OPEN = "<|python_tag|>";
 export const llamaJson: ToolFormat = {
   name: "llama-json",
   markers: [OPEN],
-  parser: (tools) => blockParser({ openers: [OPEN], read, readFirst, readNext }, tools),
+  parser: blockParser({ openers: [OPEN], read, readFirst, readNext }),
   grammar: (tools, options) =>
     callSequence(
       tools.map((tool) => jsonTag(tool, { key: "parameters" })),

@@ -21,7 +21,7 @@ const ID = "[CALL_ID]";
 
 const common = {
   markers: [OPEN, ARGUMENTS, ID],
-  parser: (tools: readonly Tool[]) => blockParser({ openers: [OPEN], read }, tools),
+  parser: blockParser({ openers: [OPEN], read }),
   // Mistral's templates require nine characters.
   newCallId: () => randomAlphanumerics(9),
 };

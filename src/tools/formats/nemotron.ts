@@ -29,7 +29,7 @@ function tagged(name: string, tag: string, around: Around): ToolFormat {
   return {
     name,
     markers: [open, close],
-    parser: (tools) => blockParser({ openers: [open], read: (calls) => read(calls, close) }, tools),
+    parser: blockParser({ openers: [open], read: (calls) => read(calls, close) }),
     grammar: (tools, options) =>
       callList(
         tools.map((tool) => jsonTag(tool, {})),

@@ -20,8 +20,7 @@ function listFormat(name: string, begin: string, end: string): ToolFormat {
   return {
     name,
     markers: [OPEN, CLOSE],
-    parser: (tools) =>
-      blockParser({ openers: [OPEN, FUNCTOOLS], closers: [CLOSE], read, readNext }, tools),
+    parser: blockParser({ openers: [OPEN, FUNCTOOLS], closers: [CLOSE], read, readNext }),
     grammar: (tools, options) =>
       callList(
         tools.map((tool) => jsonTag(tool, {})),

@@ -35,8 +35,7 @@ function pythonCalls(name: string, { marks, around, separator }: Block): ToolFor
   return {
     name,
     markers: marks,
-    parser: (tools) =>
-      blockParser({ openers: [open], read: (calls) => pythonBlock(calls, close) }, tools),
+    parser: blockParser({ openers: [open], read: (calls) => pythonBlock(calls, close) }),
     grammar: (tools, options) =>
       callList(tools.map(pythonTag), { trigger: open, begin, separator, end }, options),
     write: (calls) => begin + calls.map(writePython).join(separator) + end,

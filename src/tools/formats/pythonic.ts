@@ -12,7 +12,7 @@ const CLOSE = "<|python_end|>";
 export const pythonic: ToolFormat = {
   name: "pythonic",
   markers: [OPEN, CLOSE],
-  parser: (tools) => blockParser({ openers: [OPEN], closers: [CLOSE], read, readFirst }, tools),
+  parser: blockParser({ openers: [OPEN], closers: [CLOSE], read, readFirst }),
   grammar: (tools, options) =>
     callList(
       tools.map(pythonTag),

@@ -63,12 +63,13 @@ function functionXml(name: string, tags: Tags): ToolFormat {
   return {
     name,
     markers: [open, close],
-    parser(tools) {
-      const read = (calls: CallDraft[], opener: string) =>
-        opener === open ? readBlock(calls, tools, close) : readFunction(calls, tools);
-      // The model sometimes omits <tool_call> but still writes </tool_call>.
-      return blockParser({ openers: [open, FUNCTION], closers: [close], read }, tools);
-    },
+    // The model sometimes omits <tool_call> but still writes </tool_call>.
+    parser: blockParser({
+      openers: [open, FUNCTION],
+      closers: [close],
+      read: (calls, opener, tools) =>
+        opener === open ? readBlock(calls, tools, close) : readFunction(calls, tools),
+    }),
     grammar: (tools, options) =>
       callSequence(
         tools.map((tool) => tagOf(tool, tags)),

@@ -1,8 +1,17 @@
-// The parser of formats whose calls are written in blocks between other text. It looks for a block's
-// opener, reads the block, and returns it as text if it is malformed or names an unknown tool.
+// The parser of formats whose calls are written in blocks between other text. It looks for a block's opener and
+// reads the block. Calls of an enforced block are returned while they are read. Any other block is returned once
+// it is complete, as text if it is malformed or names an unknown tool.
 
 import { StringMatcher } from "../../text/string-matcher.ts";
-import type { CallDraft, FormatParser, MessagePart, Tool } from "./format.ts";
+import type {
+  Call,
+  CallDraft,
+  Enforced,
+  MessageParser,
+  MessagePart,
+  Tool,
+  ToolFormat,
+} from "./format.ts";
 import { isBlank, Mismatch, type Reading } from "./reading.ts";
 
 export type BlockSyntax = {
@@ -11,29 +20,36 @@ export type BlockSyntax = {
   /** What may follow a block and is ignored. */
   closers?: readonly string[];
   /** Reads a block after its opener, and adds the calls in it to `calls` as they appear. */
-  read(calls: CallDraft[], opener: string): Reading<void>;
+  read(calls: CallDraft[], opener: string, tools: readonly Tool[]): Reading<void>;
   /** Reads a block that has no opener and starts the message. */
   readFirst?(calls: CallDraft[]): Reading<void>;
   /** Reads another block directly after a call. */
   readNext?(calls: CallDraft[]): Reading<void>;
 };
 
-export function blockParser(syntax: BlockSyntax, tools: readonly Tool[]): FormatParser {
-  return new BlockParser(syntax, new Set(tools.map(({ name }) => name)));
+export function blockParser(syntax: BlockSyntax): ToolFormat["parser"] {
+  return (tools, enforced = []) => new BlockParser(syntax, tools, enforced);
 }
 
 type Block = {
   reading: Reading<void>;
   /** "" if the block has none. */
   opener: string;
-  /** All of the block so far, its opener included. */
+  /** All of the block so far, its opener included, until a call is returned. */
   text: string;
   calls: CallDraft[];
+  isEnforced: boolean;
+  /** The number of calls that have been returned with all their arguments. */
+  returned: number;
+  /** The last call of which anything has been returned. */
+  begun?: CallDraft;
 };
 
-class BlockParser implements FormatParser {
+class BlockParser implements MessageParser {
   readonly #syntax: BlockSyntax;
+  readonly #tools: readonly Tool[];
   readonly #names: ReadonlySet<string | undefined>;
+  readonly #enforced: Enforced;
   readonly #markers: StringMatcher;
   #parts: MessagePart[] = [];
   #place: "start" | "text" | "after call" = "start";
@@ -44,32 +60,27 @@ class BlockParser implements FormatParser {
   /** The block that is being read. */
   #block: Block | undefined;
 
-  constructor(syntax: BlockSyntax, names: ReadonlySet<string>) {
+  constructor(syntax: BlockSyntax, tools: readonly Tool[], enforced: Enforced) {
     this.#syntax = syntax;
-    this.#names = names;
+    this.#tools = tools;
+    this.#names = new Set(tools.map(({ name }) => name));
+    this.#enforced = enforced;
     this.#markers = new StringMatcher([...syntax.openers, ...(syntax.closers ?? [])]);
   }
 
   push(text: string): MessagePart[] {
     for (const char of text) this.#take(char);
+    if (this.#block?.isEnforced) this.#addCalls(this.#block);
     return this.#drain();
   }
 
-  end(): MessagePart[] {
-    this.#add((this.#block?.text ?? "") + this.#pending);
-    this.#block = undefined;
+  end(isCutOff: boolean): MessagePart[] {
+    if (this.#block) this.#giveUp(this.#block, isCutOff || this.#block.isEnforced);
+    if (!isCutOff) this.#add(this.#pending);
     this.#pending = "";
     if (this.#place !== "after call") this.#addContent(this.#blanks);
     this.#blanks = "";
     return this.#drain();
-  }
-
-  cut(): readonly CallDraft[] {
-    const { calls } = this.#block ?? { calls: [] };
-    if (this.#block) this.#place = "after call";
-    this.#block = undefined;
-    this.#pending = "";
-    return calls;
   }
 
   #take(char: string): void {
@@ -84,36 +95,70 @@ class BlockParser implements FormatParser {
   #open(opener: string, read: BlockSyntax["read"] | undefined): void {
     if (!read) return;
     const calls: CallDraft[] = [];
-    const reading = read(calls, opener);
-    this.#block = { reading, opener, text: opener, calls };
+    const reading = read(calls, opener, this.#tools);
+    const isEnforced = this.#isEnforced(opener);
+    this.#block = { reading, opener, text: opener, calls, isEnforced, returned: 0 };
     reading.next();
+  }
+
+  #isEnforced(opener: string): boolean {
+    if (this.#enforced === "all") return true;
+    if (this.#enforced === "leading") return opener !== "" && this.#place !== "text";
+    return this.#enforced.includes(opener);
   }
 
   #read(block: Block, char: string): void {
     const { reading, opener, calls } = block;
-    const isTool = ({ name }: CallDraft) => this.#names.has(name);
     try {
       const { done } = reading.next(char);
-      block.text += char;
+      if (!block.begun) block.text += char;
       const last = calls.at(-1);
       // Without an opener, a name that is not a tool's is enough to tell that this is other text.
-      const isOther = opener === "" && last?.name !== undefined && !isTool(last);
+      const isOther = opener === "" && last?.name !== undefined && !this.#isTool(last);
       if (!done && !isOther) return;
-      this.#block = undefined;
-      if (done && calls.length > 0 && calls.every(isTool)) this.#deliver(calls);
-      else this.#add(block.text);
+      if (!done || calls.length === 0 || !calls.every(this.#isTool)) this.#giveUp(block, false);
+      else {
+        this.#addCalls(block);
+        this.#parts.push({ kind: "call_end" });
+        this.#block = undefined;
+      }
     } catch (error) {
       if (!(error instanceof Mismatch)) throw error;
-      this.#block = undefined;
-      this.#add(block.text);
+      this.#giveUp(block, false);
       // The character that does not fit may start something else.
       this.#search(char);
     }
   }
 
-  #deliver(calls: readonly CallDraft[]): void {
-    this.#place = "after call";
-    for (const call of calls) this.#parts.push({ kind: "call", ...call, name: call.name! });
+  readonly #isTool = (call: CallDraft): call is Call => this.#names.has(call.name);
+
+  /** Ends an incomplete block. Its calls are returned as far as they go; without any, it is text or dropped. */
+  #giveUp(block: Block, isDropped: boolean): void {
+    this.#block = undefined;
+    if (isDropped || block.isEnforced) this.#addCalls(block);
+    if (isDropped) this.#place = "after call";
+    else if (!block.begun) this.#add(block.text);
+  }
+
+  /** Adds the block's calls to the parts, as far as they have been read and are not there yet. */
+  #addCalls(block: Block): void {
+    const { calls } = block;
+    for (const call of calls.slice(block.returned)) {
+      if (this.#isTool(call)) this.#addCall(call, block);
+    }
+    block.returned = Math.max(0, calls.length - 1);
+  }
+
+  #addCall(call: Call, block: Block): void {
+    const { arguments: text, ...begin } = call;
+    if (call !== block.begun) {
+      if (block.begun) this.#parts.push({ kind: "call_end" });
+      this.#parts.push({ kind: "call", ...begin });
+      block.begun = call;
+      this.#place = "after call";
+    }
+    if (text !== "") this.#parts.push({ kind: "arguments", text });
+    call.arguments = "";
   }
 
   #search(char: string): void {

@@ -24,19 +24,30 @@ export type CallDraft = Omit<Call, "name"> & { name: string | undefined };
 export type MessagePart =
   | { kind: "content"; text: string }
   | { kind: "reasoning"; text: string }
-  | ({ kind: "call" } & Call);
+  | ({ kind: "call" } & Omit<Call, "arguments">)
+  /** To be appended to the last call's arguments. */
+  | { kind: "arguments"; text: string }
+  /** The last call is complete. Without it, its arguments end in the middle. */
+  | { kind: "call_end" };
 
 /**
- * Splits a message's text into parts as it arrives. A call is buffered until it is complete; text that
- * turns out not to be a call is content.
+ * Splits a message's text into parts as it arrives. An enforced call is returned while it is read. Any other is
+ * buffered until it is complete, because it is content if it turns out to be malformed.
  */
-export type FormatParser = {
+export type MessageParser = {
   push(text: string): MessagePart[];
-  /** Flushes what is buffered. */
-  end(): MessagePart[];
-  /** Discards buffered markup, and returns the calls in it as far as they go. */
-  cut(): readonly CallDraft[];
+  /**
+   * Flushes the buffer. `isCutOff`: the token limit ended the text, not the model. Markup in the buffer is then
+   * discarded, and calls in it that name their tools are returned as far as they go.
+   */
+  end(isCutOff: boolean): MessagePart[];
 };
+
+/**
+ * The calls that a grammar enforces to their end once they have begun: those behind one of these openers, those
+ * with an opener ahead of any text (leading), or all.
+ */
+export type Enforced = readonly string[] | "leading" | "all";
 
 /** What stands around a thought. */
 export type ThoughtMarks = {
@@ -65,7 +76,8 @@ export type ToolFormat = {
   thinks?: boolean;
   /** The marks of a thought before the answer, if they are not <think> and </think>. */
   thought?: ThoughtMarks;
-  parser(tools: readonly Tool[]): FormatParser;
+  /** `enforced`: none by default. */
+  parser(tools: readonly Tool[], enforced?: Enforced): MessageParser;
   /** The grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
   /** The grammar of text, wrapped in the format's markup. */

@@ -1,6 +1,7 @@
 // Building blocks of the formats' grammars: xgrammar's structural tags.
 import type { StructuralTagFormat, TagFormat, TagsWithSeparatorFormat } from "@mlc-ai/web-xgrammar";
 import type { GrammarOptions, Tool } from "./format.ts";
+import { isName } from "./literal-value.ts";
 
 type Schema = Record<string, unknown>;
 
@@ -132,6 +133,13 @@ export function propertiesOf(schema: Schema): { required: string[]; others: stri
     required: keys.filter(isRequired),
     others: keys.filter((key) => !isRequired(key)),
   };
+}
+
+/** Whether the parser of any format can read the names of an object's properties. */
+export function hasPlainNames({ properties, items }: Schema): boolean {
+  const isPlain = (schema: unknown) => !isSchema(schema) || hasPlainNames(schema);
+  const entries = Object.entries(isSchema(properties) ? properties : {});
+  return isPlain(items) && entries.every(([name, each]) => isName(name) && isPlain(each));
 }
 
 /** A property's schema with the definitions that it may refer to. */

@@ -22,6 +22,7 @@ export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
   need(first, "{");
   const call: CallDraft = { name: undefined, arguments: "" };
   calls.push(call);
+  let hasArguments = false;
   for (;;) {
     const key = yield* jsonString(yield* pastBlanks());
     const isName = NAMES.has(key);
@@ -29,8 +30,11 @@ export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
     if (!isName && !isArguments && !OTHERS.has(key)) throw new Mismatch();
     need(yield* pastBlanks(), ":");
     const start = yield* pastBlanks();
-    if (isArguments) yield* jsonArguments(call, start);
-    else {
+    if (isArguments) {
+      if (hasArguments) throw new Mismatch();
+      hasArguments = true;
+      yield* jsonArguments(call, start);
+    } else {
       const text = yield* jsonString(start);
       if (isName) call.name = text;
     }
@@ -38,17 +42,16 @@ export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
     if (char === "}") break;
     need(char, ",");
   }
-  if (call.name === undefined || call.arguments === "") throw new Mismatch();
+  if (call.name === undefined || !hasArguments) throw new Mismatch();
 }
 
 export function writeJson({ name, arguments: given }: Call, key = "arguments"): string {
   return `{"name": ${JSON.stringify(name)}, "${key}": ${given}}`;
 }
 
-/** An object's text, which becomes the call's arguments as it arrives. */
+/** An object's text, which is appended to the call's arguments as it arrives. */
 export function* jsonArguments(call: CallDraft, first: string): Reading<void> {
   need(first, "{");
-  call.arguments = "";
   yield* jsonText(first, (char) => {
     call.arguments += char;
   });

@@ -70,6 +70,9 @@ export function* member(at: At, notation: Notation, depth: number): Reading<Memb
 /** Names of arguments and of functions. */
 export const NAME = /[^\s()[\]{}<>=:,"']/;
 
+export const isName = (text: string) =>
+  text !== "" && Array.from(text).every((char) => NAME.test(char));
+
 /** One or more characters of a kind; advances to the next non-blank character. */
 export function* word(at: At, kind: RegExp): Reading<string> {
   let text = "";
@@ -95,18 +98,22 @@ function jsonMember([key, json]: Member): string {
   return `${JSON.stringify(key)}: ${json}`;
 }
 
-/** A call whose arguments are read one at a time. Their object stays open until the last one is read. */
+/**
+ * A call whose arguments are read one at a time. Their object stays open until the last one is read. Of two with
+ * the same key the first one wins, because it may have been sent.
+ */
 export function openCall(calls: CallDraft[], name: string) {
-  const members: Member[] = [];
+  const keys = new Set<string>();
   const call: CallDraft = { name, arguments: "{" };
   calls.push(call);
   return {
     add(member: Member): void {
-      call.arguments += `${members.length > 0 ? ", " : ""}${jsonMember(member)}`;
-      members.push(member);
+      const [key] = member;
+      if (!keys.has(key)) call.arguments += `${keys.size > 0 ? ", " : ""}${jsonMember(member)}`;
+      keys.add(key);
     },
     close(): void {
-      call.arguments = jsonOf(members);
+      call.arguments += "}";
     },
   };
 }

@@ -8,7 +8,11 @@ const piece = (text: string, finished?: "stop" | "length"): AnswerPiece => ({
 });
 const content = (text: string): MessagePart => ({ kind: "content", text });
 const reasoning = (text: string): MessagePart => ({ kind: "reasoning", text });
-const call = (name: string): MessagePart => ({ kind: "call", name, arguments: `{"n": "${name}"}` });
+const call = (name: string, id?: string): MessagePart[] => [
+  { kind: "call", name, ...(id && { id }) },
+  { kind: "arguments", text: `{"n": "${name}"}` },
+  { kind: "call_end" },
+];
 
 /** The parser returns these parts for a text, and `rest` at the end. */
 function deltasOf(parts: Record<string, MessagePart[]>, rest: MessagePart[] = [], maxCalls = 9) {
@@ -34,14 +38,17 @@ const whole = (index: number, name: string) => ({
 
 describe("a message in pieces", () => {
   test("names a call once, then sends its arguments", () => {
-    const message = deltasOf({ a: [call("f"), call("g")], b: [call("f")] });
+    const message = deltasOf({ a: [...call("f"), ...call("g")], b: call("f") });
     const [first, second] = [message.push(piece("a")), message.push(piece("b"))];
     expect(first as object[]).toEqual([head(0, "f"), rest(0, "f"), head(1, "g"), rest(1, "g")]);
     expect(second as object[]).toEqual([head(2, "f"), rest(2, "f")]);
   });
 
   test("has thoughts and text in the order in which they come", () => {
-    const message = deltasOf({ a: [reasoning("r"), content("c")], b: [content("d"), call("f")] });
+    const message = deltasOf({
+      a: [reasoning("r"), content("c")],
+      b: [content("d"), ...call("f")],
+    });
     expect(message.push(piece("a"))).toEqual([{ reasoning_content: "r" }, { content: "c" }]);
     expect(message.push(piece("b")) as object[]).toEqual([
       { content: "d" },
@@ -58,16 +65,16 @@ describe("a message in pieces", () => {
   });
 
   test("has the ids that the model gave to its calls, but none twice", () => {
-    const named = { ...call("f"), id: "f:0" };
-    const streamed = deltasOf({ a: [named, named, call("f")] }).push(piece("a"));
+    const named = call("f", "f:0");
+    const streamed = deltasOf({ a: [...named, ...named, ...call("f")] }).push(piece("a"));
     const ids = streamed.flatMap(({ tool_calls = [] }) => tool_calls.flatMap(({ id }) => id ?? []));
     expect(ids).toEqual(["f:0", "id0", "id1"]);
-    const { tool_calls } = deltasOf({ a: [named, named] }).whole(piece("a", "stop"));
+    const { tool_calls } = deltasOf({ a: [...named, ...named] }).whole(piece("a", "stop"));
     expect(tool_calls as object[]).toEqual([{ ...whole(0, "f"), id: "f:0" }, whole(0, "f")]);
   });
 
   test("drops calls beyond the maximum", () => {
-    const message = deltasOf({ a: [call("f"), call("g"), content("c")] }, [call("h")], 1);
+    const message = deltasOf({ a: [...call("f"), ...call("g"), content("c")] }, call("h"), 1);
     const deltas = message.push(piece("a", "stop"));
     expect(deltas as object[]).toEqual([head(0, "f"), rest(0, "f"), { content: "c" }]);
   });
@@ -75,7 +82,7 @@ describe("a message in pieces", () => {
 
 describe("a whole message", () => {
   test("has its text joined, and null if there are only calls", () => {
-    const parts = { a: [reasoning("r"), reasoning("s"), content("c"), content("d"), call("f")] };
+    const parts = { a: [reasoning("r"), reasoning("s"), content("c"), content("d"), ...call("f")] };
     expect(deltasOf(parts, [content("e")]).whole(piece("a", "stop")) as object).toEqual({
       role: "assistant",
       content: "cde",
@@ -83,7 +90,7 @@ describe("a whole message", () => {
       tool_calls: [whole(0, "f")],
       refusal: null,
     });
-    const calls = deltasOf({ a: [call("f"), call("g")] });
+    const calls = deltasOf({ a: [...call("f"), ...call("g")] });
     expect(calls.whole(piece("a", "stop")) as object).toEqual({
       role: "assistant",
       content: null,
@@ -96,7 +103,7 @@ describe("a whole message", () => {
   });
 
   test("drops calls beyond the maximum", () => {
-    const message = deltasOf({ a: [call("f"), call("g")] }, [], 1);
+    const message = deltasOf({ a: [...call("f"), ...call("g")] }, [], 1);
     expect(message.whole(piece("a", "stop"))).toMatchObject({ tool_calls: [{ id: "id0" }] });
   });
 });
@@ -107,8 +114,8 @@ test("the finish reason is tool_calls if there are calls, unless the token limit
     ["length", "length"],
   ] as const) {
     const [pieces, one, none] = [
-      deltasOf({ a: [call("f")] }),
-      deltasOf({ a: [call("f")] }),
+      deltasOf({ a: call("f") }),
+      deltasOf({ a: call("f") }),
       deltasOf({ a: [content("c")] }),
     ];
     pieces.push(piece("a"));

@@ -267,6 +267,11 @@ describe("a model whose template does not support tools", () => {
       const whole = finish === "length" ? calls.slice(0, -1) : calls;
       for (const call of whole) expectValid(call);
     }
+    const stream = { messages, ...calling, max_tokens: 100, stream: true };
+    const chunks = (await events(await server.post(path, stream))).slice(0, -1) as ChatChunk[];
+    const deltas = chunks.flatMap(({ choices }) => choices[0]!.delta.tool_calls ?? []);
+    const count = answers.reduce((sum, { calls }) => sum + calls.length, 0);
+    expect(deltas.length).toBeGreaterThan(5 * count);
     const alone = await both({ ...calling, parallel_tool_calls: false });
     const must = await both({ ...asked, tool_choice: "required", logit_bias: { 123: 20 } });
     for (const { content, calls, finish } of [...alone, ...must]) {
@@ -370,7 +375,11 @@ const hermes = 'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call
 const rome: Call = { name: "get_weather", arguments: '{"city": "Rome", "days": 3}' };
 const now: Call = { name: "now", arguments: "{}" };
 
-const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message> }> = {
+/** `pieces` are the arguments of the last call as they are streamed. */
+const dialects: Record<
+  string,
+  Dialect & { hears: Message; pieces: string[]; free: Partial<Message> }
+> = {
   "Qwen, thinking": {
     taught: hermes,
     says: [
@@ -398,6 +407,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
       calls: [now, rome],
       finish: "tool_calls",
     },
+    pieces: ['{"city": "Ro', 'me", "days": 3}'],
     free: { content: expect.stringContaining('Let me see.\n<tool_call>\n{"name": "now"') },
   },
   "Qwen, with control tokens": {
@@ -415,6 +425,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
     ],
     control: ["<think>", "</think>", "<tool_call>", "</tool_call>"],
     hears: { reasoning: "Hm", content: null, calls: [rome], finish: "tool_calls" },
+    pieces: [rome.arguments],
     free: { reasoning: "Hm" },
   },
   Mistral: {
@@ -429,6 +440,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
     ],
     control: ["[TOOL_CALLS]"],
     hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    pieces: [rome.arguments],
     free: { content: expect.stringMatching(/^Well\..*Rome/) },
   },
   "gpt-oss": {
@@ -453,6 +465,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
     ],
     control: ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"],
     hears: { reasoning: "Hm.", content: null, calls: [rome], finish: "tool_calls" },
+    pieces: ['{"city": "Rome", ', '"days": 3}'],
     free: { reasoning: "Hm.", content: expect.stringContaining("get_weather") },
   },
   "Gemma 4": {
@@ -469,6 +482,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
       calls: [now, rome],
       finish: "tool_calls",
     },
+    pieces: ["{", '"city": "Rome", "days": 3}'],
     free: { reasoning: "Hm.", content: expect.stringContaining("Let me see.") },
   },
   "Kimi K2": {
@@ -486,6 +500,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
       "<|tool_call_end|>",
     ],
     hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    pieces: ['{"city": "Rome", ', '"days": 3}'],
     free: { content: expect.stringMatching(/^Well\..*Rome/) },
   },
   "Llama 3": {
@@ -498,6 +513,7 @@ const dialects: Record<string, Dialect & { hears: Message; free: Partial<Message
       "}",
     ],
     hears: { reasoning: undefined, content: null, calls: [now, rome], finish: "tool_calls" },
+    pieces: [rome.arguments],
     free: { content: expect.stringContaining('{"name": "now"') },
   },
 };
@@ -510,6 +526,34 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
 
   test("writes a thought, text and calls, and each is parsed as such", async () => {
     expect(await said(server, thinking)).toEqual(hears);
+  });
+
+  test("has the arguments of its calls streamed as it writes them", async () => {
+    const body = { messages, max_tokens: 300, tools, temperature: 0, ...thinking, stream: true };
+    const all = (await events(await server.post(path, body))) as ChatChunk[];
+    const deltas = all.slice(0, -1).flatMap(({ choices }) => choices[0]!.delta.tool_calls ?? []);
+    const own = deltas.filter(({ index }) => index === hears.calls.length - 1);
+    expect(own.map(({ function: part }) => part.arguments)).toEqual(["", ...dialect.pieces]);
+  });
+
+  test("has a call in its answer that a stop string cuts off", async () => {
+    const unnamed = await said(server, { ...thinking, stop: ["weather"] });
+    if (name !== "Llama 3") expect(unnamed.content ?? "").toBe(hears.content ?? "");
+    const { content, calls, finish } = await said(server, { ...thinking, stop: ["Rome"] });
+    const before = hears.calls.slice(0, -1);
+    expect(calls.slice(0, before.length)).toEqual(before);
+    // Without a grammar it could be text.
+    if (name === "Llama 3") {
+      expect([calls.length, content]).toEqual([
+        1,
+        '; {"name": "get_weather", "parameters": {"city": "',
+      ]);
+      return;
+    }
+    const [cut, ...others] = calls.slice(before.length);
+    expect([content, others, finish]).toEqual([hears.content, [], "stop"]);
+    expect(cut!.name).toBe("get_weather");
+    expect('{"city": "').toStartWith(cut!.arguments);
   });
 
   test("leaves no markup in its message, wherever max_tokens cuts it off", async () => {

@@ -279,6 +279,8 @@ describe("a response", () => {
     expect(streamed.map(({ type }) => type).slice(2, -1)).toEqual([
       "response.output_item.added",
       "response.custom_tool_call_input.delta",
+      "response.custom_tool_call_input.delta",
+      "response.custom_tool_call_input.delta",
       "response.custom_tool_call_input.done",
       "response.output_item.done",
     ]);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { deepseek, deepseekV31 } from "../../../src/tools/formats/deepseek.ts";
-import { call, content, read } from "../messages.ts";
+import { call, content, parts, read } from "../messages.ts";
 
 const section = (inner: string) => `<｜tool▁calls▁begin｜>${inner}<｜tool▁calls▁end｜>`;
 const one = (inner: string) => `<｜tool▁call▁begin｜>${inner}<｜tool▁call▁end｜>`;
@@ -62,7 +62,7 @@ for (const format of [deepseek, deepseekV31]) {
 test("a function may be called function", () => {
   const tools = [{ name: "function", parameters: {} }];
   for (const text of [section(plain("function", "{}")), section(fenced("function", "{}"))]) {
-    expect(deepseekV31.parser(tools).push(text)).toEqual([call("function", "{}")]);
+    expect(parts(deepseekV31.parser(tools), [text])).toEqual([call("function", "{}")]);
   }
 });
 

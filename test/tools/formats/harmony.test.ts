@@ -49,6 +49,16 @@ describe("a message", () => {
     ]);
   });
 
+  test("has markers in the strings of a call that is enforced", () => {
+    const given = '{"city": "<|end|><|start|>assistant"}';
+    const text = `${head}${given}<|call|>`;
+    const enforced = ["<|channel|>commentary to="];
+    for (const pieces of [[text], Array.from(text)]) {
+      expect(parts(harmony.parser(tools, enforced), pieces)).toEqual([call("get_weather", given)]);
+    }
+    expect(read(harmony, text)[0]).toMatchObject({ kind: "content" });
+  });
+
   test("may omit the end marker", () => {
     expect(
       read(
@@ -64,7 +74,7 @@ describe("a message", () => {
     expect(parser.push("he")).toEqual([content("the")]);
     expect(parser.push(" answer <")).toEqual([content(" answer ")]);
     expect(parser.push("|")).toEqual([]);
-    expect(parser.end()).toEqual([content("<|")]);
+    expect(parser.end(false)).toEqual([content("<|")]);
   });
 });
 

@@ -79,7 +79,7 @@ describe("a call", () => {
       },
     };
     const argumentsOf = (key: string, text: string) =>
-      qwenXml.parser([tool]).push(written("f", { [key]: text }));
+      parts(qwenXml.parser([tool]), [written("f", { [key]: text })]);
     expect(argumentsOf("either", "5")).toEqual([call("f", '{"either": "5"}')]);
     expect(argumentsOf("either", "null")).toEqual([call("f", '{"either": null}')]);
     expect(argumentsOf("any", "5")).toEqual([call("f", '{"any": 5}')]);
@@ -103,9 +103,9 @@ describe("a call", () => {
     expect(read(qwenXml, text)).toEqual([content(text)]);
   });
 
-  test("with a duplicate parameter keeps the later one", () => {
+  test("with a duplicate parameter keeps the first one", () => {
     const twice = paris.replace("</function>", "<parameter=days>4</parameter></function>");
-    expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 4}')]);
+    expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 3}')]);
   });
 });
 
