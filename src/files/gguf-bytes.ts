@@ -26,3 +26,12 @@ export function wordAt(source: Uint8Array, at: number): number {
 export function signed(byte: number): number {
   return (byte << 24) >> 24;
 }
+
+/** Decodes the block at `at` to `target` from `to` on. */
+export type BlockDecoder = (
+  source: Uint8Array,
+  at: number,
+  target: Float32Array,
+  to: number,
+  half: Float32Array,
+) => void;

@@ -1,117 +1,103 @@
 // GGUF's types of 1 to 3 bits that name rows of a codebook ("IQ"). Blocks of 256 weights have an f16 scale, and small
 // scales for 16 or 32 of them. Signs are apart: a bit for each weight, set where it is negative.
-import { halfAt, shortAt, wordAt } from "./gguf-bytes.ts";
+import { type BlockDecoder, halfAt, shortAt, wordAt } from "./gguf-bytes.ts";
 import { codebook } from "./gguf-codebooks.ts";
 
 /** 8 rows of 32 weights, each two words: four rows of the codebook; four times 7 signs, and a scale above. */
-export function decodeIQ2_XXS(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XXS");
-  for (let at = 0, to = 0; to < target.length; at += 66) {
-    const scale = halfAt(half, source, at);
-    for (let from = at + 2; from < at + 66; from += 8) {
-      const word = wordAt(source, from + 4);
-      const own = scale * (0.5 + (word >>> 28)) * 0.25;
-      for (let i = 0; i < 4; i++, to += 8) {
-        const signs = evenSigns((word >>> (7 * i)) & 127);
-        putRow(target, to, rows, 8 * source[from + i]!, 8, own, signs);
-      }
+  const scale = halfAt(half, source, at);
+  for (let from = at + 2; from < at + 66; from += 8) {
+    const word = wordAt(source, from + 4);
+    const own = scale * (0.5 + (word >>> 28)) * 0.25;
+    for (let i = 0; i < 4; i++, to += 8) {
+      const signs = evenSigns((word >>> (7 * i)) & 127);
+      putRow(target, to, rows, 8 * source[from + i]!, 8, own, signs);
     }
   }
-}
+};
 
 /** 32 times 9 bits of a row and 7 signs; 4-bit scales for 16 weights. */
-export function decodeIQ2_XS(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ2_XS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XS");
-  for (let at = 0, to = 0; to < target.length; at += 74) {
-    const scale = halfAt(half, source, at);
-    for (let i = 0; i < 32; i++, to += 8) {
-      const own = scale * (0.5 + nibble(source, at + 66, i >> 1)) * 0.25;
-      const row = shortAt(source, at + 2 + 2 * i);
-      putRow(target, to, rows, 8 * (row & 511), 8, own, evenSigns(row >> 9));
-    }
+  const scale = halfAt(half, source, at);
+  for (let i = 0; i < 32; i++, to += 8) {
+    const own = scale * (0.5 + nibble(source, at + 66, i >> 1)) * 0.25;
+    const row = shortAt(source, at + 2 + 2 * i);
+    putRow(target, to, rows, 8 * (row & 511), 8, own, evenSigns(row >> 9));
   }
-}
+};
 
 /** 32 bytes of rows, 32 of signs, 8 of the rows' ninth and tenth bits, 4-bit scales for 16 weights. */
-export function decodeIQ2_S(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_S");
-  for (let at = 0, to = 0; to < target.length; at += 82) {
-    const scale = halfAt(half, source, at);
-    for (let i = 0; i < 32; i++, to += 8) {
-      const own = scale * (0.5 + nibble(source, at + 74, i >> 1)) * 0.25;
-      const above = (source[at + 66 + (i >> 2)]! >> (2 * (i & 3))) & 3;
-      const row = source[at + 2 + i]! | (above << 8);
-      putRow(target, to, rows, 8 * row, 8, own, source[at + 34 + i]!);
-    }
+  const scale = halfAt(half, source, at);
+  for (let i = 0; i < 32; i++, to += 8) {
+    const own = scale * (0.5 + nibble(source, at + 74, i >> 1)) * 0.25;
+    const above = (source[at + 66 + (i >> 2)]! >> (2 * (i & 3))) & 3;
+    const row = source[at + 2 + i]! | (above << 8);
+    putRow(target, to, rows, 8 * row, 8, own, source[at + 34 + i]!);
   }
-}
+};
 
 /** 64 bytes of rows of 4; then a word for 32 weights: four times 7 signs, and a scale above. */
-export function decodeIQ3_XXS(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_XXS");
-  for (let at = 0, to = 0; to < target.length; at += 98) {
-    const scale = halfAt(half, source, at);
-    for (let i = 0; i < 32; i++, to += 8) {
-      const word = wordAt(source, at + 66 + 4 * (i >> 2));
-      const own = scale * (0.5 + (word >>> 28)) * 0.5;
-      const signs = evenSigns((word >>> (7 * (i & 3))) & 127);
-      const from = at + 2 + 2 * i;
-      putRow(target, to, rows, 4 * source[from]!, 4, own, signs);
-      putRow(target, to + 4, rows, 4 * source[from + 1]!, 4, own, signs >> 4);
-    }
+  const scale = halfAt(half, source, at);
+  for (let i = 0; i < 32; i++, to += 8) {
+    const word = wordAt(source, at + 66 + 4 * (i >> 2));
+    const own = scale * (0.5 + (word >>> 28)) * 0.5;
+    const signs = evenSigns((word >>> (7 * (i & 3))) & 127);
+    const from = at + 2 + 2 * i;
+    putRow(target, to, rows, 4 * source[from]!, 4, own, signs);
+    putRow(target, to + 4, rows, 4 * source[from + 1]!, 4, own, signs >> 4);
   }
-}
+};
 
 /** 64 bytes of rows of 4, 8 of their ninth bits, 32 of signs, 4-bit scales for 32 weights. */
-export function decodeIQ3_S(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_S");
-  for (let at = 0, to = 0; to < target.length; at += 110) {
-    const scale = halfAt(half, source, at);
-    for (let i = 0; i < 64; i++, to += 4) {
-      const own = scale * (1 + 2 * nibble(source, at + 106, i >> 3));
-      const ninth = (source[at + 66 + (i >> 3)]! >> (i & 7)) & 1;
-      const row = source[at + 2 + i]! | (ninth << 8);
-      const signs = source[at + 74 + (i >> 1)]! >> (4 * (i & 1));
-      putRow(target, to, rows, 4 * row, 4, own, signs);
-    }
+  const scale = halfAt(half, source, at);
+  for (let i = 0; i < 64; i++, to += 4) {
+    const own = scale * (1 + 2 * nibble(source, at + 106, i >> 3));
+    const ninth = (source[at + 66 + (i >> 3)]! >> (i & 7)) & 1;
+    const row = source[at + 2 + i]! | (ninth << 8);
+    const signs = source[at + 74 + (i >> 1)]! >> (4 * (i & 1));
+    putRow(target, to, rows, 4 * row, 4, own, signs);
   }
-}
+};
 
 /** What is added to each weight of -1, 0 or 1, or taken from it. */
 const DELTA = 0.125;
 
 /** 32 bytes of rows; then 16 bits for 32 weights: four times 3 bits of a row, 3 of a scale, the delta's sign. */
-export function decodeIQ1_S(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
-  for (let at = 0, to = 0; to < target.length; at += 50) {
-    const scale = halfAt(half, source, at);
-    for (let i = 0; i < 32; i++, to += 8) {
-      const above = shortAt(source, at + 34 + 2 * (i >> 2));
-      const own = scale * (2 * ((above >> 12) & 7) + 1);
-      const row = source[at + 2 + i]! | (((above >> (3 * (i & 3))) & 7) << 8);
-      putMoved(target, to, rows, 8 * row, own, above & 0x8000 ? -DELTA : DELTA);
-    }
+  const scale = halfAt(half, source, at);
+  for (let i = 0; i < 32; i++, to += 8) {
+    const above = shortAt(source, at + 34 + 2 * (i >> 2));
+    const own = scale * (2 * ((above >> 12) & 7) + 1);
+    const row = source[at + 2 + i]! | (((above >> (3 * (i & 3))) & 7) << 8);
+    putMoved(target, to, rows, 8 * row, own, above & 0x8000 ? -DELTA : DELTA);
   }
-}
+};
 
 /** 32 bytes of rows, a nibble more for each (the delta's sign on top), 3-bit scales for 16 weights. */
-export function decodeIQ1_M(source: Uint8Array, target: Float32Array, half: Float32Array): void {
+const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
-  for (let at = 0, to = 0; to < target.length; at += 56) {
-    const scales = at + 48;
-    // The f16 scale is in the upper bits of the others.
-    let bits = 0;
-    for (let i = 0; i < 4; i++) bits |= (shortAt(source, scales + 2 * i) >> 12) << (4 * i);
-    const scale = half[bits]!;
-    for (let i = 0; i < 32; i++, to += 8) {
-      const group = i >> 1;
-      const small = (shortAt(source, scales + 2 * (group >> 2)) >> (3 * (group & 3))) & 7;
-      const above = nibble(source, at + 32, i);
-      const row = source[at + i]! | ((above & 7) << 8);
-      putMoved(target, to, rows, 8 * row, scale * (2 * small + 1), above & 8 ? -DELTA : DELTA);
-    }
+  const scales = at + 48;
+  // The f16 scale is in the upper bits of the others.
+  let bits = 0;
+  for (let i = 0; i < 4; i++) bits |= (shortAt(source, scales + 2 * i) >> 12) << (4 * i);
+  const scale = half[bits]!;
+  for (let i = 0; i < 32; i++, to += 8) {
+    const group = i >> 1;
+    const small = (shortAt(source, scales + 2 * (group >> 2)) >> (3 * (group & 3))) & 7;
+    const above = nibble(source, at + 32, i);
+    const row = source[at + i]! | ((above & 7) << 8);
+    putMoved(target, to, rows, 8 * row, scale * (2 * small + 1), above & 8 ? -DELTA : DELTA);
   }
-}
+};
 
 /** An even number of signs is set: the eighth follows from seven. */
 function evenSigns(seven: number): number {
@@ -150,3 +136,5 @@ function putMoved(
 ): void {
   for (let i = 0; i < 8; i++) target[to + i] = scale * (rows[row + i]! + delta);
 }
+
+export const iqDecoders = { IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S };

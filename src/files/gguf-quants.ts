@@ -2,66 +2,31 @@
 // so that sums and products are exact in a double and the one rounding is the store to f32: the result
 // is ggml's to the bit.
 import { blockOf, type GgufType } from "./gguf.ts";
-import { halfAt, halves, signed, wordAt } from "./gguf-bytes.ts";
-import {
-  decodeIQ1_M,
-  decodeIQ1_S,
-  decodeIQ2_S,
-  decodeIQ2_XS,
-  decodeIQ2_XXS,
-  decodeIQ3_S,
-  decodeIQ3_XXS,
-} from "./gguf-iq-quants.ts";
-import {
-  decodeIQ4_NL,
-  decodeIQ4_XS,
-  decodeMXFP4,
-  decodeNVFP4,
-  decodeTQ1_0,
-  decodeTQ2_0,
-} from "./gguf-small-quants.ts";
+import { type BlockDecoder, halfAt, halves, signed, wordAt } from "./gguf-bytes.ts";
+import { iqDecoders } from "./gguf-iq-quants.ts";
+import { smallDecoders } from "./gguf-small-quants.ts";
 import { LoadError } from "./load-error.ts";
 
-type Decoder = (source: Uint8Array, target: Float32Array, half: Float32Array) => void;
-
-const decoders: Partial<Record<GgufType, Decoder>> = {
-  F32: decodeF32,
-  F16: decodeF16,
-  BF16: decodeBF16,
-  Q4_0: decodeQ4_0,
-  Q4_1: decodeQ4_1,
-  Q5_0: decodeQ5_0,
-  Q5_1: decodeQ5_1,
-  Q8_0: decodeQ8_0,
-  Q2_K: decodeQ2_K,
-  Q3_K: decodeQ3_K,
-  Q4_K: decodeQ4_K,
-  Q5_K: decodeQ5_K,
-  Q6_K: decodeQ6_K,
-  IQ1_S: decodeIQ1_S,
-  IQ1_M: decodeIQ1_M,
-  IQ2_XXS: decodeIQ2_XXS,
-  IQ2_XS: decodeIQ2_XS,
-  IQ2_S: decodeIQ2_S,
-  IQ3_XXS: decodeIQ3_XXS,
-  IQ3_S: decodeIQ3_S,
-  IQ4_NL: decodeIQ4_NL,
-  IQ4_XS: decodeIQ4_XS,
-  TQ1_0: decodeTQ1_0,
-  TQ2_0: decodeTQ2_0,
-  MXFP4: decodeMXFP4,
-  NVFP4: decodeNVFP4,
+/** Of whole tensors: a call per block takes too long for blocks of one weight, or of 32. */
+const whole = {
+  ...{ F32: decodeF32, F16: decodeF16, BF16: decodeBF16, Q8_0: decodeQ8_0 },
+  ...{ Q4_0: decodeQ4_0, Q4_1: decodeQ4_1, Q5_0: decodeQ5_0, Q5_1: decodeQ5_1 },
 };
 
 /** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
 export function dequantize(type: GgufType, source: Uint8Array, target: Float32Array): void {
-  const decode = decoders[type];
-  if (!decode) {
-    const known = Object.keys(decoders).join(", ");
+  const { bytes, items } = blockOf(type);
+  const [decodeAll, decode] = [whole[type as keyof typeof whole], decoders[type]];
+  if (!decodeAll && !decode) {
+    const known = Object.keys({ ...whole, ...decoders }).join(", ");
     throw new LoadError(`weights of type ${type} are not supported; ${known} are`);
   }
   blocksIn(type, source, target.length);
-  decode(source, target, halves());
+  const half = halves();
+  decodeAll?.(source, target, half);
+  if (!decode) return;
+  for (let at = 0, to = 0; to < target.length; at += bytes, to += items)
+    decode(source, at, target, to, half);
 }
 
 /** How many blocks there are, in bytes and in items alike. */
@@ -154,97 +119,87 @@ function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array
 // block. A byte holds bits of one weight from each of several groups, at a shift per group.
 
 /** 16 bytes of 4-bit scale and minimum, 64 of quants, f16 scale, f16 minimum. */
-function decodeQ2_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 84) {
-    const scale = halfAt(half, source, at + 80);
-    const min = halfAt(half, source, at + 82);
-    for (let group = 0; group < 16; group++, to += 16) {
-      const own = source[at + group]!;
-      const groupScale = scale * (own & 15);
-      const groupMin = min * (own >> 4);
-      const from = at + 16 + 32 * (group >> 3) + 16 * (group & 1);
-      const shift = group & 6;
-      for (let i = 0; i < 16; i++) {
-        target[to + i] = groupScale * ((source[from + i]! >> shift) & 3) - groupMin;
-      }
+const Q2_K: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at + 80);
+  const min = halfAt(half, source, at + 82);
+  for (let group = 0; group < 16; group++, to += 16) {
+    const own = source[at + group]!;
+    const groupScale = scale * (own & 15);
+    const groupMin = min * (own >> 4);
+    const from = at + 16 + 32 * (group >> 3) + 16 * (group & 1);
+    const shift = group & 6;
+    for (let i = 0; i < 16; i++) {
+      target[to + i] = groupScale * ((source[from + i]! >> shift) & 3) - groupMin;
     }
   }
-}
+};
 
 /** 32 bytes of third bits, 64 of quants, 12 of 6-bit scales, f16 scale. */
-function decodeQ3_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 110) {
-    const scale = halfAt(half, source, at + 108);
-    const scales = at + 96;
-    for (let group = 0; group < 16; group++, to += 16) {
-      const low = (source[scales + (group & 7)]! >> (group < 8 ? 0 : 4)) & 15;
-      const high = (source[scales + 8 + (group & 3)]! >> (2 * (group >> 2))) & 3;
-      const groupScale = scale * ((low | (high << 4)) - 32);
-      const third = at + 16 * (group & 1);
-      const from = at + 32 + 32 * (group >> 3) + 16 * (group & 1);
-      const shift = group & 6;
-      for (let i = 0; i < 16; i++) {
-        const bit = (source[third + i]! >> (group >> 1)) & 1;
-        target[to + i] = groupScale * (((source[from + i]! >> shift) & 3) + 4 * bit - 4);
-      }
+const Q3_K: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at + 108);
+  const scales = at + 96;
+  for (let group = 0; group < 16; group++, to += 16) {
+    const low = (source[scales + (group & 7)]! >> (group < 8 ? 0 : 4)) & 15;
+    const high = (source[scales + 8 + (group & 3)]! >> (2 * (group >> 2))) & 3;
+    const groupScale = scale * ((low | (high << 4)) - 32);
+    const third = at + 16 * (group & 1);
+    const from = at + 32 + 32 * (group >> 3) + 16 * (group & 1);
+    const shift = group & 6;
+    for (let i = 0; i < 16; i++) {
+      const bit = (source[third + i]! >> (group >> 1)) & 1;
+      target[to + i] = groupScale * (((source[from + i]! >> shift) & 3) + 4 * bit - 4);
     }
   }
-}
+};
 
 /** f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 128 of quants. */
-function decodeQ4_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 144) {
-    const scale = halfAt(half, source, at);
-    const min = halfAt(half, source, at + 2);
-    for (let group = 0; group < 8; group++, to += 32) {
-      const groupScale = scale * sixBitScale(source, at + 4, group);
-      const groupMin = min * sixBitMin(source, at + 4, group);
-      const from = at + 16 + 32 * (group >> 1);
-      const shift = 4 * (group & 1);
-      for (let i = 0; i < 32; i++) {
-        target[to + i] = groupScale * ((source[from + i]! >> shift) & 15) - groupMin;
-      }
+const Q4_K: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at);
+  const min = halfAt(half, source, at + 2);
+  for (let group = 0; group < 8; group++, to += 32) {
+    const groupScale = scale * sixBitScale(source, at + 4, group);
+    const groupMin = min * sixBitMin(source, at + 4, group);
+    const from = at + 16 + 32 * (group >> 1);
+    const shift = 4 * (group & 1);
+    for (let i = 0; i < 32; i++) {
+      target[to + i] = groupScale * ((source[from + i]! >> shift) & 15) - groupMin;
     }
   }
-}
+};
 
 /** As Q4_K, with 32 bytes of fifth bits before the quants. */
-function decodeQ5_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 176) {
-    const scale = halfAt(half, source, at);
-    const min = halfAt(half, source, at + 2);
-    for (let group = 0; group < 8; group++, to += 32) {
-      const groupScale = scale * sixBitScale(source, at + 4, group);
-      const groupMin = min * sixBitMin(source, at + 4, group);
-      const from = at + 48 + 32 * (group >> 1);
-      const shift = 4 * (group & 1);
-      for (let i = 0; i < 32; i++) {
-        const fifth = (source[at + 16 + i]! >> group) & 1;
-        const quant = ((source[from + i]! >> shift) & 15) | (fifth << 4);
-        target[to + i] = groupScale * quant - groupMin;
-      }
+const Q5_K: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at);
+  const min = halfAt(half, source, at + 2);
+  for (let group = 0; group < 8; group++, to += 32) {
+    const groupScale = scale * sixBitScale(source, at + 4, group);
+    const groupMin = min * sixBitMin(source, at + 4, group);
+    const from = at + 48 + 32 * (group >> 1);
+    const shift = 4 * (group & 1);
+    for (let i = 0; i < 32; i++) {
+      const fifth = (source[at + 16 + i]! >> group) & 1;
+      const quant = ((source[from + i]! >> shift) & 15) | (fifth << 4);
+      target[to + i] = groupScale * quant - groupMin;
     }
   }
-}
+};
 
 /** 128 bytes of low 4 bits, 64 of high 2 bits, 16 signed scales, f16 scale. */
-function decodeQ6_K(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 210) {
-    const scale = halfAt(half, source, at + 208);
-    for (let group = 0; group < 16; group++, to += 16) {
-      const groupScale = scale * signed(source[at + 192 + group]!);
-      const low = at + 64 * (group >> 3) + 16 * (group & 3);
-      const lowShift = group & 4;
-      const high = at + 128 + 32 * (group >> 3) + 16 * (group & 1);
-      const highShift = group & 6;
-      for (let i = 0; i < 16; i++) {
-        const quant =
-          ((source[low + i]! >> lowShift) & 15) | (((source[high + i]! >> highShift) & 3) << 4);
-        target[to + i] = groupScale * (quant - 32);
-      }
+const Q6_K: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at + 208);
+  for (let group = 0; group < 16; group++, to += 16) {
+    const groupScale = scale * signed(source[at + 192 + group]!);
+    const low = at + 64 * (group >> 3) + 16 * (group & 3);
+    const lowShift = group & 4;
+    const high = at + 128 + 32 * (group >> 3) + 16 * (group & 1);
+    const highShift = group & 6;
+    for (let i = 0; i < 16; i++) {
+      const quant =
+        ((source[low + i]! >> lowShift) & 15) | (((source[high + i]! >> highShift) & 3) << 4);
+      target[to + i] = groupScale * (quant - 32);
     }
   }
-}
+};
 
 /** Bytes 0-3 hold scales 0-3, and 4-7 minima 0-3; their top bits and bytes 8-11 hold the others. */
 function sixBitScale(source: Uint8Array, at: number, group: number): number {
@@ -256,3 +211,9 @@ function sixBitMin(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group + 4]! & 63;
   return (source[at + group + 4]! >> 4) | ((source[at + group]! >> 6) << 4);
 }
+
+const decoders: Partial<Record<GgufType, BlockDecoder>> = {
+  ...{ Q2_K, Q3_K, Q4_K, Q5_K, Q6_K },
+  ...iqDecoders,
+  ...smallDecoders,
+};

@@ -1,5 +1,5 @@
 // GGUF's types of ternary weights ("TQ"), and of 4 bits that stand for one of sixteen values.
-import { halfAt, shortAt } from "./gguf-bytes.ts";
+import { type BlockDecoder, halfAt, shortAt } from "./gguf-bytes.ts";
 
 const powers = [1, 3, 9, 27, 81];
 
@@ -34,22 +34,18 @@ export function tritsTQ2_0(source: Uint8Array, at: number, target: Uint8Array): 
 const trits = new Uint8Array(256);
 
 /** The weights, f16 scale. */
-export function decodeTQ1_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 54, to += 256) {
-    const scale = halfAt(half, source, at + 52);
-    tritsTQ1_0(source, at, trits);
-    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
-  }
-}
+const TQ1_0: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at + 52);
+  tritsTQ1_0(source, at, trits);
+  for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
+};
 
 /** The weights, f16 scale. */
-export function decodeTQ2_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 66, to += 256) {
-    const scale = halfAt(half, source, at + 64);
-    tritsTQ2_0(source, at, trits);
-    for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
-  }
-}
+const TQ2_0: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at + 64);
+  tritsTQ2_0(source, at, trits);
+  for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
+};
 
 const uneven = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
@@ -74,41 +70,33 @@ function putPairs(
 }
 
 /** f16 scale, 16 bytes of quants. */
-export function decodeIQ4_NL(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 18, to += 32) {
-    putPairs(target, to, source, at + 2, 16, uneven, halfAt(half, source, at));
-  }
-}
+const IQ4_NL: BlockDecoder = (source, at, target, to, half) => {
+  putPairs(target, to, source, at + 2, 16, uneven, halfAt(half, source, at));
+};
 
 /** f16 scale, upper 2 bits of 8 scales, their lower 4 bits, 128 bytes of quants. */
-export function decodeIQ4_XS(source: Uint8Array, target: Float32Array, half: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 136) {
-    const scale = halfAt(half, source, at);
-    const upper = shortAt(source, at + 2);
-    for (let group = 0; group < 8; group++, to += 32) {
-      const lower = (source[at + 4 + (group >> 1)]! >> (4 * (group & 1))) & 15;
-      const own = scale * ((lower | (((upper >> (2 * group)) & 3) << 4)) - 32);
-      putPairs(target, to, source, at + 8 + 16 * group, 16, uneven, own);
-    }
+const IQ4_XS: BlockDecoder = (source, at, target, to, half) => {
+  const scale = halfAt(half, source, at);
+  const upper = shortAt(source, at + 2);
+  for (let group = 0; group < 8; group++, to += 32) {
+    const lower = (source[at + 4 + (group >> 1)]! >> (4 * (group & 1))) & 15;
+    const own = scale * ((lower | (((upper >> (2 * group)) & 3) << 4)) - 32);
+    putPairs(target, to, source, at + 8 + 16 * group, 16, uneven, own);
   }
-}
+};
 
 /** The exponent of the scale, 16 bytes of quants. */
-export function decodeMXFP4(source: Uint8Array, target: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 17, to += 32) {
-    putPairs(target, to, source, at + 1, 16, e2m1, 2 ** (source[at]! - 128));
-  }
-}
+const MXFP4: BlockDecoder = (source, at, target, to) => {
+  putPairs(target, to, source, at + 1, 16, e2m1, 2 ** (source[at]! - 128));
+};
 
 /** 4 scales, each a float of 8 bits without a sign, and 8 bytes of quants for each. */
-export function decodeNVFP4(source: Uint8Array, target: Float32Array): void {
-  for (let at = 0, to = 0; to < target.length; at += 36) {
-    for (let group = 0; group < 4; group++, to += 16) {
-      const scale = unsignedE4M3(source[at + group]!) / 2;
-      putPairs(target, to, source, at + 4 + 8 * group, 8, e2m1, scale);
-    }
+const NVFP4: BlockDecoder = (source, at, target, to) => {
+  for (let group = 0; group < 4; group++, to += 16) {
+    const scale = unsignedE4M3(source[at + group]!) / 2;
+    putPairs(target, to, source, at + 4 + 8 * group, 8, e2m1, scale);
   }
-}
+};
 
 /** NaN counts as 0. */
 function unsignedE4M3(byte: number): number {
@@ -116,3 +104,5 @@ function unsignedE4M3(byte: number): number {
   const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
   return exponent === 0 ? fraction * 2 ** -9 : (1 + fraction / 8) * 2 ** (exponent - 7);
 }
+
+export const smallDecoders = { IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4 };
