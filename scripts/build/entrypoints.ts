@@ -7,6 +7,6 @@ export const entrypoints = [
   "self-test/thread.ts",
   "grammar/thread.ts",
   "ranks/thread.ts",
-  "text/encoder-thread.ts",
+  "text/encoder/encoder-thread.ts",
   "bench/thread.ts",
 ].map((file) => join(import.meta.dir, "..", "..", "src", file));

@@ -15,7 +15,6 @@ const whole = {
 
 /** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
 export function dequantize(type: GgufType, source: Uint8Array, target: Float32Array): void {
-  const { bytes, items } = blockOf(type);
   const [decodeAll, decode] = [whole[type as keyof typeof whole], decoders[type]];
   if (!decodeAll && !decode) {
     const known = Object.keys({ ...whole, ...decoders }).join(", ");
@@ -25,6 +24,7 @@ export function dequantize(type: GgufType, source: Uint8Array, target: Float32Ar
   const half = halves();
   decodeAll?.(source, target, half);
   if (!decode) return;
+  const { bytes, items } = blockOf(type);
   for (let at = 0, to = 0; to < target.length; at += bytes, to += items)
     decode(source, at, target, to, half);
 }
