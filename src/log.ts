@@ -17,7 +17,12 @@ export function isForPeople(format: LogOptions["format"]): boolean {
 }
 
 export function makeLogger({ level, format }: LogOptions): Logger {
-  const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
+  const options = {
+    level,
+    base: null,
+    timestamp: pino.stdTimeFunctions.isoTime,
+    serializers: { err: withoutAnswer },
+  };
   if (!isForPeople(format)) {
     const lines = pino.destination({ dest: 2, sync: true });
     // A full disk loses log lines, but does not stop the server.
@@ -31,6 +36,12 @@ export function makeLogger({ level, format }: LogOptions): Logger {
     messageFormat: (line) => printable(messageOf(line)),
   });
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
+}
+
+/** The client's message is not for the log: it says less than the error. */
+function withoutAnswer(error: Error): object {
+  const { answer: _, ...said } = pino.stdSerializers.err(error);
+  return said;
 }
 
 /** A short line for a request; all fields for any other event. */
