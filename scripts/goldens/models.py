@@ -198,6 +198,15 @@ def check_layout(case, model):
 
 
 def check_authors(case, model, weights, layout):
+    sanitized = model.sanitize(in_layout(weights, layout))
+    assert sanitized.keys() == weights.keys(), case["name"]
+    for name, value in weights.items():
+        # mlx-lm leaves out the factors of a few.
+        if not any(part in name for part in case.get("oracle_leaves_out", [])):
+            assert mx.array_equal(sanitized[name], value), (case["name"], name)
+
+
+def in_layout(weights, layout):
     """All that differs in the authors' files, as test/support/authors-layout.ts writes it."""
     original = {}
     for name, value in weights.items():
@@ -241,12 +250,7 @@ def check_authors(case, model, weights, layout):
             keys = original.pop(name.replace("unembed_out", "embed_q")).swapaxes(1, 2)
             both = mx.concatenate([keys, original.pop(name)], axis=1)
             original[name.replace("unembed_out", "kv_b_proj")] = both.reshape(-1, both.shape[-1])
-    sanitized = model.sanitize(original)
-    assert sanitized.keys() == weights.keys(), case["name"]
-    for name, value in weights.items():
-        # mlx-lm leaves out the factors of a few.
-        if not any(part in name for part in case.get("oracle_leaves_out", [])):
-            assert mx.array_equal(sanitized[name], value), (case["name"], name)
+    return original
 
 
 def greedy(model, windowed, prompt):
@@ -265,7 +269,7 @@ def rounded(numbers):
     return [round(float(number), 6) for number in numbers]
 
 
-def golden(case):
+def golden(case, build=build, greedy=greedy):
     prompt = [int((x + 1) * 128) for x in uniform(f"prompt/{case['name']}", PROMPT_TOKENS)]
     windowed = "oracle_windows" in case
     for seed in range(1, 50):
@@ -298,17 +302,24 @@ def check_files():
     assert LISTED["renamed"] == mlx_lm.utils.MODEL_REMAPPING, "mlx-lm has other names for some"
 
 
-def main():
-    check_files()
+def read_cases():
     cases = json.loads((FOLDER / "configs.json").read_text())
     by_name = {case["name"]: case for case in cases}
-    cases = [{**by_name[case["extends"]], **case} if "extends" in case else case for case in cases]
-    path = FOLDER / "goldens.json"
+    return [{**by_name[case["extends"]], **case} if "extends" in case else case for case in cases]
+
+
+def write(path, oracle, make):
+    """The goldens of an oracle's cases, or of those that the command names."""
     goldens = json.loads(path.read_text()) if len(sys.argv) > 1 else {}
-    for case in cases:
-        if len(sys.argv) == 1 or case["name"] in sys.argv[1:]:
-            goldens[case["name"]] = golden(case)
+    for case in read_cases():
+        if case.get("oracle") == oracle and (len(sys.argv) == 1 or case["name"] in sys.argv[1:]):
+            goldens[case["name"]] = make(case)
             path.write_text(json.dumps(goldens))
+
+
+def main():
+    check_files()
+    write(FOLDER / "goldens.json", None, golden)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Writes src/self-test/models.json: of the goldens of test/golden/models those that the self-test carries, a model or two
+// Writes src/self-test/models.json: of the goldens of tiny models those that the self-test carries, a model or two
 // for each kind of state.
 //
 //   bun scripts/goldens/self-test.ts && node_modules/.bin/biome check --write src/self-test/models.json
@@ -13,10 +13,12 @@ type Golden = Pick<TinyModel, "seed" | "tensors" | "prompt" | "last" | "greedy">
 
 /** What test/golden says of these models. */
 export function chosenModels(): TinyModel[] {
-  const read = (name: string) =>
-    JSON.parse(readFileSync(join(root, "test/golden/models", name), "utf8"));
-  const cases: Case[] = read("configs.json");
-  const goldens: Record<string, Golden> = read("goldens.json");
+  const read = (name: string) => JSON.parse(readFileSync(join(root, "test/golden", name), "utf8"));
+  const cases: Case[] = read("models/configs.json");
+  const goldens: Record<string, Golden> = {
+    ...read("models/goldens.json"),
+    ...read("authors/tiny-models.json"),
+  };
   const named = (name: string | undefined) => cases.find((each) => each.name === name);
   return modelNames.map((name) => {
     const own = named(name)!;

@@ -40,6 +40,8 @@ export function cpuDevice(): DeviceKind {
     evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
+    // Products of experts take float32 only, both ours and MLX's.
+    expertType: () => "float32",
     // Panels keep 16-bit scales, which take less memory bandwidth.
     scaleType: (stored) => stored,
     packedRows: (rows) => {
@@ -64,17 +66,18 @@ export function cpuDevice(): DeviceKind {
         own.packedProduct(x, packed, quantization, fusing);
       return fused(product, options.bias, gate);
     },
-    experts: (matrix, bias, keepView) => {
-      const isDense = matrix.kind === "dense";
-      if (isDense && !isFloat32(matrix.weight)) {
-        return mlx.experts(matrix, bias, keepView);
-      }
-      const [matrices, quantization] = isDense ? [matrix] : [matrix.matrix, matrix.quantization];
+    experts: (matrix, bias) => {
+      const [matrices, quantization] =
+        matrix.kind === "dense" ? [matrix] : [matrix.matrix, matrix.quantization];
       const linear: ExpertProduct = (x, experts, { gating } = {}) => {
+        const rows = isFloat32(x) ? x : astype(x, "float32");
         const product = (isGated: boolean) =>
-          own.expertProduct(x, experts, matrices, quantization, { bias, isGated });
-        if (!gating || gating === "swiglu") return product(gating !== undefined);
-        return gateHalves(product(false), gating, gate);
+          own.expertProduct(rows, experts, matrices, quantization, { bias, isGated });
+        const made =
+          !gating || gating === "swiglu"
+            ? product(gating !== undefined)
+            : gateHalves(product(false), gating, gate);
+        return rows === x ? made : astype(made, x.dtype);
       };
       // expertProduct sorts rows itself.
       return Object.assign(linear, { sortedRows: Number.POSITIVE_INFINITY });

@@ -111,6 +111,8 @@ export type Device = {
 
   /** Whether products use such a quantized matrix directly; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
+  /** The type of expert matrices in a model that computes in `dtype`. */
+  expertType(dtype: FloatType): FloatType;
   /** The type in which a quantized matrix's scales and biases are kept. */
   scaleType(stored: FloatType, dtype: FloatType): FloatType;
   /**

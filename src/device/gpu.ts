@@ -75,6 +75,7 @@ export function gpuParts(values = hostValues) {
     computeType: (stored) => stored,
     kvType: (dtype) => dtype,
     keepsQuantized: () => true,
+    expertType: (dtype) => dtype,
     // With scales of another type than x, the product would be promoted to a third type.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,

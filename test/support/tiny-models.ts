@@ -1,6 +1,7 @@
 // Tiny models of every architecture: configurations from test/golden/models/configs.json, weights from a
 // hash of their names, written to a folder as a real model's files. scripts/goldens/models.py computes
-// the same weights and writes what mlx-lm makes of them.
+// the same weights and writes mlx-lm's outputs, scripts/goldens/authors_fixes.py those of transformers where mlx-lm
+// differs from the authors.
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -55,11 +56,14 @@ export type Golden = {
   greedy: number[];
 };
 
-const folder = join(import.meta.dir, "../golden/models");
+const folder = join(import.meta.dir, "../golden");
 const readJson = (name: string) => JSON.parse(readFileSync(join(folder, name), "utf8"));
 
-const configs: TinyCase[] = readJson("configs.json");
-const goldens: Record<string, Golden> = readJson("goldens.json");
+const configs: TinyCase[] = readJson("models/configs.json");
+const goldens: Record<string, Golden> = {
+  ...readJson("models/goldens.json"),
+  ...readJson("authors/tiny-models.json"),
+};
 
 const named = (name: string | undefined) => configs.find((other) => other.name === name);
 

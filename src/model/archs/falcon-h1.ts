@@ -27,7 +27,7 @@ const keys = {
   n_groups: count.default(1),
   mamba_num_heads: count.default(24),
   mamba_rms_norm: flag.default(false),
-  mamba_norm_before_gate: flag.default(false),
+  mamba_norm_before_gate: flag.default(true),
   embedding_multiplier: real.default(5.656854249492381),
   lm_head_multiplier: real.default(0.0390625),
   attention_in_multiplier: real.default(1),
@@ -104,7 +104,7 @@ function scaled(x: MlxArray, factor: number): MlxArray {
 }
 
 function mamba(config: Config, weights: Weights, name: string, states: LayerStates) {
-  const sizes = mamba2Sizes({ ...config, time_step_limit: undefined });
+  const sizes = mamba2Sizes(config);
   const all = config.ssm_multipliers.map((factor) => factor * config.ssm_in_multiplier);
   const [gates, values, keys, queries, steps] = all as [number, number, number, number, number];
   const gated: GatedNorm = (y, gate) => weights.device.gate("swiglu", scaled(gate, gates), y);

@@ -36,9 +36,7 @@ export const graniteMoeHybrid = family({
       rope: (whole) => (config.position_embedding_type === "nope" ? undefined : whole()),
       attentionName: (layer) => (isMamba(layer) ? "mamba" : "self_attn"),
       mix: (name, layer, states) =>
-        isMamba(layer)
-          ? mamba2Layer(config, weights, name, states, { limits: [0.001, 100] })
-          : undefined,
+        isMamba(layer) ? mamba2Layer(config, weights, name, states) : undefined,
       hidden: width,
       experts: expertsOf(config, { shared: { name: "shared_mlp", width } }),
     };

@@ -50,7 +50,10 @@ export const jamba = family({
       experts:
         config.n_routed_experts === 1
           ? undefined
-          : expertsOf(config, { isSparse: (layer) => layer % period === offset }),
+          : expertsOf(config, {
+              isNormalized: false,
+              isSparse: (layer) => layer % period === offset,
+            }),
     };
   },
 });

@@ -69,9 +69,7 @@ export const nemotronH = family({
       rope: () => undefined,
       mix: (name, layer, states) => {
         if (layers[layer] === "attention") return undefined;
-        if (layers[layer] === "mamba") {
-          return mamba2Layer(config, weights, name, states, { groups: config.n_groups });
-        }
+        if (layers[layer] === "mamba") return mamba2Layer(config, weights, name, states);
         const mlp =
           layers[layer] === "mlp"
             ? plainMlp(weights, name, dims, hidden, squaredRelu)

@@ -32,10 +32,7 @@ export const shortMamba2Keys: Keys = {
 
 type Mamba2Config = Pick<BaseConfig, "hidden_size"> & z.infer<z.ZodObject<typeof mamba2Keys>>;
 
-export function mamba2Sizes(
-  config: Mamba2Config,
-  limits: readonly [number, number] = [0, Infinity],
-): Mamba2Sizes {
+export function mamba2Sizes(config: Mamba2Config): Mamba2Sizes {
   return {
     dims: config.hidden_size,
     heads: config.mamba_num_heads,
@@ -43,7 +40,7 @@ export function mamba2Sizes(
     groups: config.n_groups,
     stateSize: config.ssm_state_size,
     taps: config.conv_kernel,
-    limits: config.time_step_limit ?? limits,
+    limits: config.time_step_limit ?? [0, Infinity],
   };
 }
 
@@ -61,19 +58,16 @@ export type Mamba2Sizes = {
 /** y (T, heads * headDim) and its gate -> what the output projection takes. */
 export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
 
-/**
- * As the configuration says, with the usual norm: the gate first, then a norm over each of the groups by itself. `limits`
- * of step sizes where it gives none.
- */
+/** Mamba 2's mixer with the usual norm: the gate first, then an RMS norm over each group. */
 export function mamba2Layer(
   config: Mamba2Config & Pick<BaseConfig, "rms_norm_eps">,
   weights: Weights,
   name: string,
   states: LayerStates,
-  { groups = 1, limits }: { groups?: number; limits?: readonly [number, number] } = {},
 ): AttentionBlock {
-  return mamba2Mixer(weights, name, states, mamba2Sizes(config, limits), (values) => {
-    const norm = groupedNorm(weights, `${name}.norm`, values, config.rms_norm_eps, groups);
+  const sizes = mamba2Sizes(config);
+  return mamba2Mixer(weights, name, states, sizes, (values) => {
+    const norm = groupedNorm(weights, `${name}.norm`, values, config.rms_norm_eps, sizes.groups);
     return (y, gate) => norm(weights.device.gate("swiglu", gate, y));
   });
 }

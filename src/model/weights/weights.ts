@@ -269,8 +269,9 @@ export class Weights {
   /** With a part of the inputs each rank makes its part of a sum, which `totals` adds up. */
   experts(name: string, count: number, inputs: Extent, outputs: Extent): ExpertLinear {
     this.#cut(name, [count], [outputs], [inputs]);
-    const matrix = this.#matrix(name, [count, countOf(outputs), countOf(inputs)]);
-    const bias = this.#bias(name, [count, countOf(outputs)], inputs);
+    const dtype = this.device.expertType(this.dtype);
+    const matrix = this.#matrix(name, [count, countOf(outputs), countOf(inputs)], dtype);
+    const bias = this.#bias(name, [count, countOf(outputs)], inputs, dtype);
     return this.device.experts(matrix, bias, (view) => this.#ledger.keep(view));
   }
 
@@ -471,10 +472,15 @@ export class Weights {
   }
 
   /** With a part of the inputs it is the first rank's: it is to be added once. */
-  #bias(name: string, shape: readonly number[], inputs: Extent): MlxArray | undefined {
+  #bias(
+    name: string,
+    shape: readonly number[],
+    inputs: Extent,
+    dtype = this.dtype,
+  ): MlxArray | undefined {
     if (!this.has(`${name}.bias`)) return undefined;
     if (typeof inputs === "number" || this.group?.rank === 0) {
-      return this.tensor(`${name}.bias`, shape);
+      return this.tensor(`${name}.bias`, shape, dtype);
     }
     this.#ledger.skip(`${name}.bias`);
     return undefined;
@@ -568,21 +574,21 @@ export class Weights {
     }
   }
 
-  #matrix(name: string, shape: readonly number[]): Matrix {
-    const { device, dtype } = this;
+  #matrix(name: string, shape: readonly number[], dtype = this.dtype): Matrix {
+    const { device } = this;
     const ledger = this.#ledger;
     const quantized = this.#quantized(name, shape);
     if (!quantized) {
       const stored = ledger.stored(`${name}.weight`, shape);
       const isQuantized = plainType(stored) === undefined;
       const repacked =
-        isQuantized && device.keepsQuantized(dtype) ? this.#repacked(stored) : undefined;
+        isQuantized && device.keepsQuantized(dtype) ? this.#repacked(stored, dtype) : undefined;
       if (repacked) return repacked;
-      return { kind: "dense", weight: this.#dense(name, shape) };
+      return { kind: "dense", weight: this.#dense(name, shape, dtype) };
     }
     const { weight, scales, biases, quantization } = quantized;
     if (!device.keepsQuantized(dtype, quantization)) {
-      return { kind: "dense", weight: this.#dense(name, shape) };
+      return { kind: "dense", weight: this.#dense(name, shape, dtype) };
     }
     const load = (part: StoredTensor) =>
       part === weight || quantization.mode !== "affine"
@@ -593,8 +599,8 @@ export class Weights {
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
   }
 
-  #dense(name: string, shape: readonly number[]): MlxArray {
-    const { device, dtype } = this;
+  #dense(name: string, shape: readonly number[], dtype = this.dtype): MlxArray {
+    const { device } = this;
     const quantized = this.#quantized(name, shape);
     if (!quantized) {
       const stored = this.#ledger.stored(`${name}.weight`, shape);
@@ -606,8 +612,8 @@ export class Weights {
   }
 
   /** A GGUF matrix that a layout of MLX's holds exactly. */
-  #repacked(stored: StoredTensor): Matrix | undefined {
-    const { device, dtype } = this;
+  #repacked(stored: StoredTensor, dtype: FloatType): Matrix | undefined {
+    const { device } = this;
     const load = (type: FloatType) =>
       loadRepacked(stored, type === "float32" ? type : "float16", device);
     let loaded = load(device.scaleType("float16", dtype));
