@@ -114,7 +114,7 @@ export const verbs: readonly Verb[] = [
   },
   {
     name: "ps",
-    summary: "shows a server's models, their memory and all requests",
+    summary: "shows the models of a server, their memory and all requests",
     flags: [json, ...serverFlags],
     run: async (args) => (await import("./ps.ts")).ps(args),
   },
@@ -193,7 +193,7 @@ export const verbs: readonly Verb[] = [
   {
     name: "keys",
     usage: "add|ls|revoke [name]",
-    summary: "manages the server's API keys",
+    summary: "manages the API keys of the server",
     flags: [
       { flag: "--tier", metavar: "<tier>", text: "tier of a new key (NORMAL)", values: tiers },
       { flag: "--requests-per-minute", metavar: "<n>", text: "rate limit of a new key" },

@@ -108,7 +108,7 @@ test("of several servers one must be named, unless one is at the default port", 
   remember(urls[0]!);
   remember(urls[1]!, process.ppid);
   const error = await findServer({}, env).catch((error: unknown) => error);
-  expect(String(error)).toContain("2 servers are running: say which one by --url");
+  expect(String(error)).toContain("2 servers are running: choose one with --url");
   for (const url of urls) expect(String(error)).toContain(url);
   expect(await findServer({ url: urls[1]! }, env)).toMatchObject({ url: urls[1]! });
   for (const other of others) await other.stop(true);
@@ -168,7 +168,7 @@ test("what a server refuses is one line with its address", async () => {
     [() => readPs(known(real.url, "wrong")), `${real.url}: The server does not know this key`],
     [() => chat(known(real.url), "default"), `${real.url}: A key is needed: `],
     [() => health(known(closed)), `${closed} cannot be reached (ECONNREFUSED)`],
-    [() => listModels(known(page.url.origin)), `${page.url.origin} does not answer as mlx-serve`],
+    [() => listModels(known(page.url.origin)), `${page.url.origin} does not respond like mlx-serve`],
     [() => listModels(known(broken.url.origin)), `${broken.url.origin} answered 502`],
   ] as const) {
     const error = await fail().catch((error: unknown) => error);
