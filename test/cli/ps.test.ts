@@ -85,13 +85,16 @@ test("ps shows how many blocks answers share", async () => {
   await using batching = await startTestServer();
   const leaving = new AbortController();
   const body = { prompt: "a".repeat(70), n: 2, max_tokens: 3500, ignore_eos: true, stream: true };
-  await batching.post("/v1/completions", body, { signal: leaving.signal });
+  const response = await batching.post("/v1/completions", body, { signal: leaving.signal });
+  // A stream that nobody reads is soon disconnected.
+  const reading = response.text().catch(() => {});
   // The third block is shared too, until one of them writes to it.
   while ((await batching.metric("mlx_serve_kv_shared_blocks")) !== 2) await Bun.sleep(5);
   const { url } = batching;
   rememberServer({ url, key: "local", pid: process.pid, drainMs: 1000 }, env);
   expect((await shown()).split("\n\n")[1]).toMatch(/\ntiny +\S+ .B +\S+ .B +\d+% +2 +- +2 +0 /);
   leaving.abort();
+  await reading;
   await batching.settled();
 });
 

@@ -1075,7 +1075,7 @@ test.skipIf(backend() !== "cpu")(
   "a barrier of each group in place of its cluster's is noticed where lanes run in their order",
   () => {
     checkPrompt(orderedKernel);
-    const [from, to] = ["cluster_barrier();\n  // The tiles", "BARRIER;\n  // The tiles"];
+    const [from, to] = ["cluster_barrier();\n  // Tile", "BARRIER;\n  // Tile"];
     const make = mutatedKernel("prompt_product", from, to, orderedKernel);
     expect(() => checkPrompt(make)).toThrow(/that was never made/);
   },
