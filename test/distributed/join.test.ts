@@ -58,7 +58,7 @@ test("a rank that joins computes with the server, which drains and ends by itsel
   expect(ps.stdout).toMatch(
     /RANK +HOST +PROCESS +STATE\n0 +127\.0\.0\.1 +\d+ +ready\n1 +127\.0\.0\.1 +- +ready/,
   );
-  expect(ps.stdout).toMatch(/rank 0 sent .* a token; .* s in collectives/);
+  expect(ps.stdout).toMatch(/rank 0 sent .* per token; .* s in collectives/);
   server.kill("SIGTERM");
   expect((await server.ended).exitCode).toBe(0);
   await rank.says(/rank 1: the connection was closed/);
