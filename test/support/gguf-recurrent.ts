@@ -301,7 +301,7 @@ export const recurrent: Record<string, Conversion> = {
     metadata: {
       ...NO_HEADS,
       ...mamba2Sizes(2),
-      "attention.layer_norm_rms_epsilon": 1e-5,
+      "attention.layer_norm_rms_epsilon": 1e-3,
     },
     change: mamba2Layers(2),
   },

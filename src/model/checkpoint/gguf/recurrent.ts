@@ -131,6 +131,8 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: (values, { tensors }) => ({
         ...hybridKeys(values),
         mamba_rms_norm: tensors.has("blk.0.ssm_norm.weight"),
+        // llama.cpp applies the gate first.
+        mamba_norm_before_gate: false,
         // All weights are multiplied already.
         embedding_multiplier: 1,
         lm_head_multiplier: 1,
