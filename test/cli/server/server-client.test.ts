@@ -168,7 +168,10 @@ test("what a server refuses is one line with its address", async () => {
     [() => readPs(known(real.url, "wrong")), `${real.url}: The server does not know this key`],
     [() => chat(known(real.url), "default"), `${real.url}: A key is needed: `],
     [() => health(known(closed)), `${closed} cannot be reached (ECONNREFUSED)`],
-    [() => listModels(known(page.url.origin)), `${page.url.origin} does not respond like mlx-serve`],
+    [
+      () => listModels(known(page.url.origin)),
+      `${page.url.origin} does not respond like mlx-serve`,
+    ],
     [() => listModels(known(broken.url.origin)), `${broken.url.origin} answered 502`],
   ] as const) {
     const error = await fail().catch((error: unknown) => error);
