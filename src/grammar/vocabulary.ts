@@ -1,5 +1,4 @@
 // A model's tokens as xgrammar expects them: bytes in GPT-2's byte alphabet, for every kind of tokenizer.
-
 import { openTextModel } from "../text/text-model.ts";
 import { BYTE_CHARS } from "../text/tokenizer/pre-tokenizer.ts";
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";

@@ -29,7 +29,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
     const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
     const path = route.path
       .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
-      .replace(/\{(\w+)\}/, ":$1");
+      .replace(/\{(\w+)\}/g, ":$1");
     app.on(route.method, [path], ...handlersOf(route, serving));
   }
 

@@ -1,5 +1,4 @@
 // The table of routes. The app, the OpenAPI document and the documentation are made from it.
-
 import {
   CountTokensRequest,
   CountTokensResponse,

@@ -1,6 +1,5 @@
 // The requests of one HTTP request in the engine, and their answers as text. The engine gets one request for
 // each prompt, each with n answers; the answers are numbered in that order.
-
 import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
@@ -28,7 +27,7 @@ export class FailedAnswerError extends Error {
 }
 
 /** No token of the model continues the answer as its grammar requires. */
-export class DeadEndError extends Error {
+class DeadEndError extends Error {
   override name = "DeadEndError";
   readonly answer: ErrorAnswer = {
     status: 400,

@@ -1,5 +1,4 @@
 // How long a prompt may be, and what is said of one that is longer, or of a context that is shorter than the model's own.
-
 import type { ModelInfo } from "../engine/protocol.ts";
 import { type ErrorAnswer, sentence } from "../error-answer.ts";
 import { TooLongError } from "../text/tokenizer/tokenizer.ts";

@@ -1,7 +1,6 @@
 // The models that are served: the one given at start, and those of the cache that clients name. A model is
 // loaded when it is first requested. It is unloaded when it was idle for long enough, or when another one
 // needs its place and it is the least recently used; never while a request uses it.
-
 import { sep } from "node:path";
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import {

@@ -1,7 +1,6 @@
 // Renders a chat into token ids. Control tokens that the template writes become tokens; the same characters in user
 // input stay text. To tell them apart after rendering, each offset in the user's strings where a control token could
 // start is marked before, with noncharacters that never reach the model.
-
 import { headsOf } from "./template/heads.ts";
 import type { ChatInput, ChatTemplate } from "./template/template.ts";
 import { matcher } from "./tokenizer/added-tokens.ts";

@@ -1,5 +1,4 @@
 // Collects the tokens that end a generation. Several files of a model may name some, and none names all.
-
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
 

@@ -1,5 +1,4 @@
 // Detects a model's tool-call format from the text of its chat template.
-
 import { apertus } from "./formats/apertus.ts";
 import { cohere } from "./formats/cohere.ts";
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";

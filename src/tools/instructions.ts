@@ -1,5 +1,4 @@
 // For chat templates without support for tools or calls: messages that carry them in their text.
-
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";

@@ -1,5 +1,4 @@
 // The parser of a whole message: a thought, then content and calls.
-
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
 import { AnswerTags } from "./syntax/answer-tags.ts";
 import type { Enforced, MessageParser, MessagePart, Tool, ToolFormat } from "./syntax/format.ts";

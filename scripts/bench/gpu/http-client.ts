@@ -1,5 +1,5 @@
-// A client of scripts/bench/gpu.ts, a process of its own: sends so many requests at once and reads their
-// streams as fast as they come. It answers lines of JSON, as ./child.ts wants it.
+// The client process of scripts/bench/gpu.ts: sends concurrent requests and reads their streams as they arrive.
+// It prints lines of JSON for ./child.ts.
 import { eventData, linesOf } from "../../../src/lines.ts";
 import type { HttpTask } from "./http.ts";
 

@@ -1,5 +1,4 @@
 // Streams one answer: turns the server's chunks into successive states of the message.
-
 import type { ErrorResponse } from "../../api/error.ts";
 import type { ChatChunk } from "../../api/openai/chat.ts";
 import { ask, messageOf, serverEvents } from "../parts/server.ts";

@@ -1,5 +1,4 @@
 // The machine's models as last reported by the server, and the pulls started by this page.
-
 import type { OllamaPullStatus } from "../../api/ollama/models.ts";
 import type { ModelStates } from "../../api/owner/admin.ts";
 import { ask, askJson, messageOf, partsOf } from "../parts/server.ts";

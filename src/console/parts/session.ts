@@ -1,5 +1,4 @@
 // The page's identity on the server, and the available models.
-
 import type { ModelList } from "../../api/openai/models.ts";
 import type { ConsoleSession } from "../../api/owner/console.ts";
 import type { Health } from "../../api/owner/health.ts";

@@ -1,5 +1,4 @@
 // The routes of Ollama's APIs.
-
 import {
   OllamaEmbeddingsRequest,
   OllamaEmbeddingsResponse,

@@ -1,5 +1,4 @@
 // The owner's routes for models, keys, batches, benchmarks, the engine's feed and cancellation.
-
 import { BatchObject, CancelBatchRequest, KeyBatches } from "../../api/openai/batches.ts";
 import {
   CancelRequest,

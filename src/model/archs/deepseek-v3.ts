@@ -1,5 +1,4 @@
 // DeepSeek V3, R1 and Kimi K2: experts are chosen by sigmoids with a correction, from the groups whose two best are best.
-
 import { family } from "../design/family.ts";
 import { correctedScores, expertsOf } from "../layers/expert-design.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";

@@ -1,5 +1,4 @@
 // dots.llm1: experts chosen as in DeepSeek V3, and norms of queries and keys.
-
 import { family } from "../design/family.ts";
 import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
 

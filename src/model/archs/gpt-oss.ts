@@ -1,5 +1,4 @@
 // gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
-
 import { count, positive } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { clippedSwiglu } from "../layers/activations.ts";

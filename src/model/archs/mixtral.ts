@@ -1,5 +1,4 @@
 // Mixtral: Llama with experts in every layer.
-
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 

@@ -1,5 +1,4 @@
 // nanochat: norms without weights, also on queries and keys, squared ReLU, and a soft cap on the logits.
-
 import { positive } from "../checkpoint/config.ts";
 import { backwards } from "../contract/rope.ts";
 import { family } from "../design/family.ts";

@@ -1,5 +1,4 @@
 // The messages between the main thread and the encoder thread.
-
 import type { TemplateFault } from "../template/template.ts";
 import type { TextSource } from "../text-model.ts";
 import type { EncodedWork } from "./encode-work.ts";

@@ -1,6 +1,5 @@
 // Encodes texts and chats without blocking the event loop: short ones immediately, long ones on the encoder thread,
 // which starts on first use.
-
 import { Worker } from "node:worker_threads";
 import type { ErrorAnswer } from "../../error-answer.ts";
 import { encoderEntry } from "../../worker-entry.ts";

@@ -1,6 +1,5 @@
 // A model's chat template renders messages into the text of the prompt. Templates run on a budget
 // (template-interpreter.ts), and every failure is a TemplateError.
-
 import { Environment, parse, tokenize } from "@huggingface/jinja";
 import type { ErrorAnswer } from "../../error-answer.ts";
 import type { TokenizerConfigJson } from "../tokenizer/tokenizer-json.ts";
