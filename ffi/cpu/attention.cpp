@@ -8,7 +8,7 @@ namespace {
 
 struct Options {
   bool normed, values_normed, shares_kv;
-  int rotary_dims, window;
+  int rotary_dims, long_beyond, window;
   bool chunked, capped, sinks;
 };
 
@@ -40,7 +40,8 @@ void check_layer(const mx::array& layer, const Sizes& sizes, const Options& opti
   const bool is_even = options.rotary_dims >= 0 && options.rotary_dims % 2 == 0;
   require(is_even && options.rotary_dims <= sizes.dim, "the rotary dimensions are no even number up to the head's");
   require(options.window >= 0, "the window is below 0");
-  const size_t least = 4 + 3 * sizes.dim + options.rotary_dims / 2 + (options.sinks ? sizes.heads : 0);
+  const size_t rope = options.rotary_dims / 2 + (options.long_beyond > 0 ? options.rotary_dims / 2 + 1 : 0);
+  const size_t least = 4 + 3 * sizes.dim + rope + (options.sinks ? sizes.heads : 0);
   require(
       layer.dtype() == mx::float32 && layer.ndim() == 1 && layer.size() >= least,
       "the layer has too few numbers");
@@ -69,13 +70,27 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
   };
 }
 
+/** The layer as it rotates tokens of sequences of more than `long_beyond` tokens. */
+Layer long_layer_of(const Layer& layer, const Options& options) {
+  if (options.long_beyond == 0) return layer;
+  Layer own = layer;
+  own.wavelengths += options.rotary_dims / 2 + (options.sinks ? layer.heads : 0);
+  own.magnitude = own.wavelengths[options.rotary_dims / 2];
+  return own;
+}
+
 void prepare_all(
-    const Layer& layer, Pools pools, const float* qkv, const Place* places, int count, float* queries) {
+    const Layer& layer, const Options& options, Pools pools, const float* qkv, const Place* places,
+    int count, float* queries) {
+  const Layer long_layer = long_layer_of(layer, options);
   const long width = static_cast<long>(layer.heads) * layer.dim;
   const long columns = width + (layer.shares_kv ? 0 : 2L * layer.kv_heads * layer.dim);
   each_row(count, static_cast<int>(columns), [&](long token, auto&) {
     const auto& [position, slot, row] = places[token];
-    kernels().prepare(layer, pools, qkv + token * columns, position, slot, queries + token * width);
+    const bool is_long = slot < 0;
+    kernels().prepare(
+        is_long ? long_layer : layer, pools, qkv + token * columns, position, is_long ? ~slot : slot,
+        queries + token * width);
   });
 }
 
@@ -118,9 +133,9 @@ mx::array decode(
     float* attended = out[0].data<float>();
     return [=] {
       const Layer layer = layer_of(sizes, numbers, options);
-      const std::vector<Place> places = newest_places(packed, count);
+      const std::vector<Place> places = newest_places(packed, count, options.long_beyond);
       std::vector<float> queries(static_cast<size_t>(count) * sizes.heads * sizes.dim);
-      prepare_all(layer, pools, rows, places.data(), count, queries.data());
+      prepare_all(layer, options, pools, rows, places.data(), count, queries.data());
       attend_all(layer, pools, queries.data(), packed, places.data(), count, attended);
     };
   };
@@ -147,7 +162,7 @@ mx::array prepare(
     const float* numbers = memory<float>(in[4]);
     float* queries = out[0].data<float>();
     return [=] {
-      prepare_all(layer_of(sizes, numbers, options), pools, rows, where, count, queries);
+      prepare_all(layer_of(sizes, numbers, options), options, pools, rows, where, count, queries);
     };
   };
   const mx::Shape shape = {count, sizes.heads * sizes.dim};
@@ -211,12 +226,13 @@ using mlx_serve::result;
 extern "C" int mlx_serve_decode(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
     const mlx_array tables, const mlx_array layer, bool normed, bool values_normed, bool shares_kv,
-    int rotary_dims, int window, bool chunked, bool capped, bool sinks, const mlx_stream s) {
+    int rotary_dims, int long_beyond, int window, bool chunked, bool capped, bool sinks,
+    const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::decode(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
         mlx_array_get_(layer),
-        {normed, values_normed, shares_kv, rotary_dims, window, chunked, capped, sinks},
+        {normed, values_normed, shares_kv, rotary_dims, long_beyond, window, chunked, capped, sinks},
         mlx_stream_get_(s));
   });
 }
@@ -224,11 +240,12 @@ extern "C" int mlx_serve_decode(
 extern "C" int mlx_serve_prepare(
     mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
     const mlx_array places, const mlx_array layer, bool normed, bool values_normed, bool shares_kv,
-    int rotary_dims, const mlx_stream s) {
+    int rotary_dims, int long_beyond, bool sinks, const mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::prepare(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(places),
-        mlx_array_get_(layer), {normed, values_normed, shares_kv, rotary_dims, 0, false, false, false},
+        mlx_array_get_(layer),
+        {normed, values_normed, shares_kv, rotary_dims, long_beyond, 0, false, false, sinks},
         mlx_stream_get_(s));
   });
 }
@@ -241,7 +258,7 @@ extern "C" int mlx_serve_attend(
     return mlx_serve::attend(
         mlx_array_get_(queries), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),
         mlx_array_get_(places), mlx_array_get_(layer),
-        {false, false, false, rotary_dims, window, chunked, capped, sinks}, mlx_stream_get_(s));
+        {false, false, false, rotary_dims, 0, window, chunked, capped, sinks}, mlx_stream_get_(s));
   });
 }
 

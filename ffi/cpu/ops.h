@@ -31,6 +31,7 @@ int mlx_serve_decode(
     bool values_normed,
     bool shares_kv,
     int rotary_dims,
+    int long_beyond,
     int window,
     bool chunked,
     bool capped,
@@ -51,6 +52,8 @@ int mlx_serve_prepare(
     bool values_normed,
     bool shares_kv,
     int rotary_dims,
+    int long_beyond,
+    bool sinks,
     const mlx_stream s);
 /** Attention of prepared queries (T, heads * D) over their KV blocks, up to their positions. */
 int mlx_serve_attend(

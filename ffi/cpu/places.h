@@ -5,7 +5,10 @@
 
 namespace mlx_serve {
 
-/** A token's position in its sequence, its KV slot, and its sequence's row of the block tables. */
+/**
+ * A token's position in its sequence, its KV slot, and its sequence's row of the block tables. The slot is inverted if the
+ * token is rotated as in long sequences.
+ */
 struct Place {
   int position, slot, row;
 };
@@ -15,14 +18,16 @@ inline const int* table_of(const int* tables, int row) {
   return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
 }
 
-/** The newest token of each sequence. */
-inline std::vector<Place> newest_places(const int* tables, int count) {
+/** The newest token of each sequence. `long_beyond`: tokens above which a sequence is long; 0 if none is. */
+inline std::vector<Place> newest_places(const int* tables, int count, int long_beyond = 0) {
   std::vector<Place> places(count);
   for (int row = 0; row < count; row++) {
     const int* table = table_of(tables, row);
     const int position = table[-1] - 1;
     const int block = table[position / BLOCK_TOKENS];
-    places[row] = {position, block * BLOCK_TOKENS + position % BLOCK_TOKENS, row};
+    const int slot = block * BLOCK_TOKENS + position % BLOCK_TOKENS;
+    const bool is_long = long_beyond > 0 && position >= long_beyond;
+    places[row] = {position, is_long ? ~slot : slot, row};
   }
   return places;
 }

@@ -147,7 +147,12 @@ function worksOf(heads: number, headDim: number): LayerWork[] {
     { scale: 1 },
     {
       norms: { query: norm, key: norm, eps: 1e-6 },
-      rope: { dims: headDim, wavelengths, magnitude: 1 },
+      rope: {
+        dims: headDim,
+        wavelengths,
+        magnitude: 1,
+        long: { beyond: 4096, wavelengths, magnitude: 1 },
+      },
       scale: 1,
       window: 128,
       sinks: zeros([heads], "float32"),

@@ -35,6 +35,9 @@ export type HeadOptions = {
   valuesNormed: boolean;
   sharesKv: boolean;
   rotaryDims: number;
+  /** Sequences of more tokens have a RoPE of their own; 0 if there is none. */
+  longBeyond: number;
+  sinks: boolean;
 };
 
 /** `window`: 0 is none. `chunked`: the window starts at a multiple of its size. */
@@ -54,7 +57,8 @@ export function decodeBlocks(
   layer: MlxArray,
   options: HeadOptions & ScoreOptions,
 ): MlxArray {
-  const { normed, valuesNormed, sharesKv, rotaryDims, window, chunked, capped, sinks } = options;
+  const { normed, valuesNormed, sharesKv, rotaryDims, longBeyond } = options;
+  const { window, chunked, capped, sinks } = options;
   return op(
     "mlx_serve_decode",
     qkv.handle,
@@ -66,6 +70,7 @@ export function decodeBlocks(
     valuesNormed,
     sharesKv,
     rotaryDims,
+    longBeyond,
     window,
     chunked,
     capped,
@@ -79,7 +84,7 @@ export function prepareBlocks(
   { keys, values }: BlockPools,
   places: MlxArray,
   layer: MlxArray,
-  { normed, valuesNormed, sharesKv, rotaryDims }: HeadOptions,
+  { normed, valuesNormed, sharesKv, rotaryDims, longBeyond, sinks }: HeadOptions,
 ): MlxArray {
   return op(
     "mlx_serve_prepare",
@@ -92,6 +97,8 @@ export function prepareBlocks(
     valuesNormed,
     sharesKv,
     rotaryDims,
+    longBeyond,
+    sinks,
   );
 }
 

@@ -7,7 +7,7 @@
 // Steps may overlap: a step may be planned before its predecessor is committed. A sequence may then be in both, and
 // its blocks are released only when the later step has landed.
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
-import type { BlockCopy, KvCache, SlotMove } from "../kv/kv-cache.ts";
+import type { BlockCopy, Hit, KvCache, SlotMove } from "../kv/kv-cache.ts";
 import { type Client, compare, compareService, FairQueue, type Flow, levels } from "./queue.ts";
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
@@ -39,6 +39,8 @@ export type SchedulerOptions = {
   lookback: number;
   /** Maximum sequence length of the model. */
   maxLength: number;
+  /** Maximum length of sequences that are computed as short ones; a longer one is recomputed from its first token. */
+  originalLength?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
   /** Blocks per group that admission keeps free for running sequences. */
@@ -88,6 +90,7 @@ export class Scheduler {
   readonly #cache: KvCache;
   /** The model's limit or the pool's capacity, whichever is lower. */
   readonly #maxLength: number;
+  readonly #originalLength: number;
   readonly #waiting = new FairQueue<Sequence>();
   #waitingTokens = 0;
   /** In order of standing. */
@@ -106,6 +109,7 @@ export class Scheduler {
     this.#options = options;
     this.#cache = options.cache;
     this.#maxLength = Math.min(options.maxLength, options.cache.maxLength);
+    this.#originalLength = options.originalLength ?? Number.POSITIVE_INFINITY;
   }
 
   get waiting(): Iterable<Sequence> & { readonly length: number } {
@@ -130,6 +134,7 @@ export class Scheduler {
       const flow = this.#waiting.enter(option.client ?? "", option.priority, prefilling);
       return new Sequence(option, this.#order++, flow, this.#cache.open());
     });
+    if (prompt.length > this.#originalLength) for (const each of sequences) each.lengthen();
     const [first, ...forks] = sequences as [Sequence, ...Sequence[]];
     first.forks.push(...forks);
     this.#enqueue(first);
@@ -187,6 +192,7 @@ export class Scheduler {
       }
       this.#cache.leave(sequence, start, move, sequence.finished !== "error");
       this.#release(sequence);
+      for (const sample of samples) this.#lengthen(sample);
     }
     return outcomes;
   }
@@ -268,7 +274,9 @@ export class Scheduler {
   #decodes(sequence: Sequence): boolean {
     // A token in flight may already be its last.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
-    const room = sequence.launched < this.#maxLength;
+    const room =
+      sequence.launched < this.#maxLength &&
+      (sequence.isLong || sequence.launched < this.#originalLength);
     if (this.#stages > 1 && sequence.unread > 0) return false;
     return sequence.state === "running" && sequence.pending === 1 && more && room;
   }
@@ -427,9 +435,7 @@ export class Scheduler {
     const { hit, count, isEnough } = this.#room(next, step);
     if (!isEnough || count === 0) return false;
     this.#dequeue(next);
-    this.#cache.begin(next, hit);
-    next.computed = hit.tokens;
-    next.launched = hit.tokens;
+    this.#begin(next, hit);
     if (next.cachedTokens === undefined) {
       next.cachedTokens = hit.tokens;
       next.miss = this.#cache.explain(next, hit);
@@ -438,6 +444,21 @@ export class Scheduler {
     this.#startRunning(next);
     this.#launch(next, this.#cache.stride(next, hit.tokens, count), step);
     return true;
+  }
+
+  #begin(sequence: Sequence, hit: Hit): void {
+    this.#cache.begin(sequence, hit);
+    sequence.computed = hit.tokens;
+    sequence.launched = hit.tokens;
+  }
+
+  /** Restarts the prefill of a running sequence that has grown past the original length, as a long one. */
+  #lengthen(sequence: Sequence): void {
+    if (sequence.state !== "running" || sequence.isLong) return;
+    if (sequence.length <= this.#originalLength) return;
+    this.#cache.release(sequence, true);
+    sequence.lengthen();
+    this.#begin(sequence, this.#cache.lookup(sequence));
   }
 
   // ---- Launch and results

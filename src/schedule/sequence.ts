@@ -3,7 +3,7 @@
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
 import type { PrefixMiss } from "../kv/cached-tokens.ts";
 import type { Cached, Held } from "../kv/kv-cache.ts";
-import { blockKey } from "../kv/prefix.ts";
+import { blockKey, rootKey } from "../kv/prefix.ts";
 import type { Flow, Priority, Waiting } from "./queue.ts";
 
 /** "abort": the client asked for it. "error": the logits were NaN, or the step failed. */
@@ -69,9 +69,11 @@ export class Sequence implements Waiting<Sequence>, Cached {
   /** Why the hit was not longer. */
   miss: PrefixMiss | undefined;
   preemptions = 0;
+  /** The sequence is longer than the model's original length, so all its tokens have longrope's long factors. */
+  isLong = false;
 
-  readonly #rootKey: string;
-  readonly #keys: string[] = [];
+  #rootKey: string;
+  #keys: string[] = [];
   #tokens: Uint32Array;
   #length: number;
 
@@ -124,6 +126,13 @@ export class Sequence implements Waiting<Sequence>, Cached {
       this.#tokens = grown;
     }
     this.#tokens[this.#length++] = token;
+  }
+
+  /** Turns a short sequence into a long one, which shares prefixes only with long ones. */
+  lengthen(): void {
+    this.isLong = true;
+    this.#rootKey = rootKey(this.#rootKey, "long");
+    this.#keys = [];
   }
 
   /** Hashes the keys of all blocks that are full after `computed` tokens, ahead of their use. */

@@ -23,6 +23,8 @@ type Case = {
   dtype: FloatType;
   normed?: "queries and keys" | "values too";
   rotaryDims?: number;
+  /** Sequences of more tokens are rotated differently. */
+  longBeyond?: number;
   splits?: number;
 } & Partial<Pick<LayerWork, "window" | "chunked" | "softcap"> & { sinks: boolean }>;
 
@@ -34,12 +36,15 @@ const cases: readonly Case[] = [
   { ...plain, headDim: 512, kvHeads: 1, normed: "values too", rotaryDims: 512, splits: 4 },
   { ...plain, headDim: 64, normed: "queries and keys", rotaryDims: 32 },
   { ...plain, headDim: 64, headsPerKv: 4, window: 40, sinks: true, splits: 4 },
+  { ...plain, headDim: 64, rotaryDims: 64, longBeyond: 50, sinks: true },
+  { ...plain, headDim: 96, rotaryDims: 72, longBeyond: 50 },
   { ...plain, headDim: 64, headsPerKv: 3, window: 32, chunked: true },
   { ...plain, headDim: 64, headsPerKv: 8, softcap: 2 },
 ];
 
 /** GPUs have separate kernels for 16-bit types; a CPU converts them. */
 const halfCases: readonly Case[] = (["float16", "bfloat16"] as const).flatMap((dtype) => [
+  { ...plain, dtype, headDim: 128, rotaryDims: 96, longBeyond: 50 },
   { ...plain, dtype, headDim: 64, headsPerKv: 7, normed: "queries and keys", rotaryDims: 32 },
   { ...plain, dtype, headDim: 128, headsPerKv: 4, window: 50, sinks: true, splits: 4 },
 ]);
@@ -121,9 +126,15 @@ type Form = { dtype: Dtype; kept?: Dtype; isTransposed?: boolean };
 
 type Inputs = ReturnType<typeof makeInputs>;
 
+function ropeOf(dims: number, base: number, magnitude: number) {
+  const wavelengths = Float32Array.from({ length: dims / 2 }, (_, i) => base ** (i / 20));
+  return { wavelengths: array(wavelengths), magnitude };
+}
+
 /** Inputs rounded to the case's type, stored as float32. */
 function makeInputs(kind: Kind, each: Case) {
-  const { headDim, kvHeads, dtype, normed, rotaryDims, window, chunked, softcap } = each;
+  const { headDim, kvHeads, dtype, normed, rotaryDims, longBeyond } = each;
+  const { window, chunked, softcap } = each;
   const { heads } = shapeOf(each);
   const rounded = (key: string, shape: number[]) => {
     const count = shape.reduce((a, b) => a * b);
@@ -136,7 +147,7 @@ function makeInputs(kind: Kind, each: Case) {
     Array.from({ length: count }, (_, i) => {
       const position = start + i;
       const slot = blockOf(row, position) * BLOCK_TOKENS + (position % BLOCK_TOKENS);
-      return { position, slot, row };
+      return { position, slot, row, isLong: start + count > (longBeyond ?? Infinity) };
     }),
   );
   /** Slots without a token hold NaN, so that reading one spoils the result. */
@@ -165,10 +176,8 @@ function makeInputs(kind: Kind, each: Case) {
     rope: rotaryDims
       ? {
           dims: rotaryDims,
-          wavelengths: array(
-            Float32Array.from({ length: rotaryDims / 2 }, (_, i) => 100 ** (i / 20)),
-          ),
-          magnitude: 1.1,
+          ...ropeOf(rotaryDims, 100, 1.1),
+          long: longBeyond ? { ...ropeOf(rotaryDims, 70, 0.9), beyond: longBeyond } : undefined,
         }
       : undefined,
     scale: headDim ** -0.5,

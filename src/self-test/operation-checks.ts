@@ -228,7 +228,7 @@ const rest: Record<string, () => Made[]> = {
       array(wavelengths),
       array(Int32Array.of(3)),
     );
-    return [[found, prepared(head, undefined, 3, { rope })]];
+    return [[found, prepared(head, undefined, { position: 3 }, { rope })]];
   },
   attention: () => {
     const [length, dims] = [9, 16];

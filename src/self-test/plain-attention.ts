@@ -4,6 +4,7 @@ import {
   type BlockAttention,
   type LayerWork,
   type PagedShape,
+  type Place,
   type Pools,
   packPlaces,
 } from "../kernels/attention/paged-attention.ts";
@@ -19,8 +20,10 @@ export type PlainWork = {
         eps: number;
       }
     | undefined;
-  rope?: { dims: number; wavelengths: readonly number[]; magnitude: number } | undefined;
+  rope?: (PlainRope & { dims: number; long?: PlainRope | undefined }) | undefined;
 };
+
+type PlainRope = { wavelengths: readonly number[]; magnitude: number };
 
 export type PlainScores = Pick<LayerWork, "scale" | "window" | "chunked" | "softcap">;
 
@@ -28,16 +31,17 @@ export type PlainScores = Pick<LayerWork, "scale" | "window" | "chunked" | "soft
 export function prepared(
   head: readonly number[],
   norm: readonly number[] | undefined,
-  position: number,
+  { position, isLong = false }: Pick<Place, "position" | "isLong">,
   { norms, rope }: PlainWork,
 ): number[] {
   const x = norm && norms ? normed(head, norm, norms.eps) : [...head];
   if (!rope) return x;
+  const { wavelengths, magnitude } = (isLong && rope.long) || rope;
   const half = rope.dims / 2;
   const rotated = [...x];
   for (let i = 0; i < half; i++) {
-    const angle = position / rope.wavelengths[i]!;
-    const [a, b] = [x[i]! * rope.magnitude, x[i + half]! * rope.magnitude];
+    const angle = position / wavelengths[i]!;
+    const [a, b] = [x[i]! * magnitude, x[i + half]! * magnitude];
     rotated[i] = a * Math.cos(angle) - b * Math.sin(angle);
     rotated[i + half] = a * Math.sin(angle) + b * Math.cos(angle);
   }
@@ -93,7 +97,7 @@ export class PlainAttention implements BlockAttention {
   }
 
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork): MlxArray {
-    const places = newestPlaces(tables);
+    const places = newestPlaces(tables, work.rope?.long?.beyond);
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
@@ -112,7 +116,8 @@ export class PlainAttention implements BlockAttention {
     const tokens = unpackPlaces(places);
     const queries: number[] = [];
     const count = heads + (work.sharesKv ? 0 : 2 * kvHeads);
-    for (const [token, { position, slot, row }] of tokens.entries()) {
+    for (const [token, place] of tokens.entries()) {
+      const { slot, row } = place;
       const isWanted = !lastQueries || tokens[token + 1]?.row !== row;
       for (let index = 0; index < count; index++) {
         const at = (token * count + index) * headDim;
@@ -120,7 +125,7 @@ export class PlainAttention implements BlockAttention {
         const isQuery = index < heads;
         const isValue = index >= heads + kvHeads;
         const norm = isQuery ? plain.norms?.query : plain.norms?.key;
-        const made = isValue ? preparedValue(head, plain) : prepared(head, norm, position, plain);
+        const made = isValue ? preparedValue(head, plain) : prepared(head, norm, place, plain);
         if (isQuery) queries.push(...(isWanted ? made : made.fill(Number.NaN)));
         else (isValue ? values : keys).set(made, this.#at(slot, (index - heads) % kvHeads));
       }
@@ -182,12 +187,13 @@ export class PlainAttention implements BlockAttention {
   }
 }
 
-/** Packed places of the newest token of each sequence. */
-export function newestPlaces(tables: MlxArray): MlxArray {
+/** Packed places of the newest token of each sequence. Sequences of more than `longBeyond` tokens are long. */
+export function newestPlaces(tables: MlxArray, longBeyond = Number.POSITIVE_INFINITY): MlxArray {
   const tokens = unpackTables(tables).map(({ length, blocks }, row) => {
     const position = length - 1;
     const block = blocks[Math.floor(position / BLOCK_TOKENS)]!;
-    return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+    const slot = block * BLOCK_TOKENS + (position % BLOCK_TOKENS);
+    return { position, slot, row, isLong: length > longBeyond };
   });
   return array(packPlaces(tokens));
 }
@@ -200,16 +206,25 @@ export function unpackTables(tables: MlxArray): { length: number; blocks: number
   });
 }
 
-export function unpackPlaces(places: MlxArray): { position: number; slot: number; row: number }[] {
+export function unpackPlaces(places: MlxArray): Place[] {
   const all = [...places.numbers()];
   return Array.from({ length: all.length / 3 }, (_, i) => {
     const [position, slot, row] = all.slice(3 * i) as [number, number, number];
-    return { position, slot, row };
+    return slot < 0
+      ? { position, slot: ~slot, row, isLong: true }
+      : { position, slot, row, isLong: false };
   });
 }
 
 export function memoryOf(pool: MlxArray): Float32Array {
   return new Float32Array(pool.memory());
+}
+
+export function plainRope({
+  wavelengths,
+  magnitude,
+}: Pick<NonNullable<LayerWork["rope"]>, "wavelengths" | "magnitude">): PlainRope {
+  return { wavelengths: [...wavelengths.numbers()], magnitude };
 }
 
 function plainWork({ norms, rope }: LayerWork): PlainWork {
@@ -220,6 +235,6 @@ function plainWork({ norms, rope }: LayerWork): PlainWork {
       value: norms.value && [...norms.value.numbers()],
       eps: norms.eps,
     },
-    rope: rope && { ...rope, wavelengths: [...rope.wavelengths.numbers()] },
+    rope: rope && { ...rope, ...plainRope(rope), long: rope.long && plainRope(rope.long) },
   };
 }

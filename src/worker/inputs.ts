@@ -68,7 +68,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
     const { sequence, start, count, move } = row;
     const wanted = wantedOf(sequence);
     const { reading } = wanted;
-    rows.push({ start, count, tables: sequence.held.tables, move });
+    rows.push({ start, count, tables: sequence.held.tables, isLong: sequence.isLong, move });
     if (start < sequence.length) tokens.set(sequence.tokens(start, start + count), at);
     else {
       fed ??= new Int32Array(tokenCount).fill(-1);

@@ -26,6 +26,8 @@ export type ModelEngineParts = {
   vocabulary: number;
   maxLength: number;
   /** See SchedulerOptions. */
+  originalLength?: number | undefined;
+  /** See SchedulerOptions. */
   lookback: number;
   /** Default token budget of a step. */
   tokenBudget: number;
@@ -77,6 +79,7 @@ export class ModelEngine {
       nowMs: this.#now,
       lookback,
       maxLength,
+      originalLength: parts.originalLength,
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,
       // 1% of the blocks, at most one per running sequence.

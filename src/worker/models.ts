@@ -117,6 +117,7 @@ export class Models {
       runner,
       vocabulary,
       maxLength,
+      originalLength: sketched.states.originalLength,
       lookback: lookbackOf(sketched),
       tokenBudget: stepTokens,
       besideTokens: device.besideTokens,

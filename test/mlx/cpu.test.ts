@@ -575,7 +575,14 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
     array(Array(shape.reduce((a, b) => a * b)).fill(1), shape, "float16");
   const pools = (...shape: number[]) => ({ keys: some(...shape), values: some(...shape) });
   const good = () => pools(3, 2, 32, 8);
-  const heads = { normed: false, valuesNormed: false, sharesKv: false, rotaryDims: 0 };
+  const heads = {
+    normed: false,
+    valuesNormed: false,
+    sharesKv: false,
+    rotaryDims: 0,
+    longBeyond: 0,
+    sinks: false,
+  };
   const scores = { rotaryDims: 0, window: 0, chunked: false, capped: false, sinks: false };
   const all = { ...heads, ...scores };
   const layer = () => some(4 + 24);
@@ -696,6 +703,12 @@ describe.skipIf(backend() !== "cpu")("operations of our own refuse", () => {
       "no wavelengths",
       "serve_decode",
       () => decode(qkv(), { options: { rotaryDims: 8 } }),
+      /too few numbers/,
+    ],
+    [
+      "no wavelengths of long sequences",
+      "serve_decode",
+      () => decode(qkv(), { numbers: some(32), options: { rotaryDims: 8, longBeyond: 9 } }),
       /too few numbers/,
     ],
     [

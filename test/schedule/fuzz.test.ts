@@ -11,6 +11,8 @@ import { makeRandom } from "../support/random.ts";
 
 const STEPS = process.env.MLX_SERVE_FUZZ_SEED ? 10_000 : 5_000;
 const PRIORITIES = ["LOW", "NORMAL", "HIGH"] as const;
+/** Some prompts are longer, and some sequences become longer. */
+const ORIGINAL_LENGTH = 90;
 const CLIENTS = [undefined, "a", "b", "c"];
 
 /** Steps under way at most, and parts that each passes. */
@@ -32,12 +34,13 @@ function fuzz(seed: number, { depth, stages }: Way, layout: CacheLayout) {
       nowMs: () => ms,
       lookback: 100,
       maxLength: 400,
+      originalLength: ORIGINAL_LENGTH,
       maxWaiting: 12,
       maxWaitingTokens: 1500,
       watermark: 1,
       maxPreemptions: 3,
     });
-    return { cache, scheduler, model: new BlockModel(layout) };
+    return { cache, scheduler, model: new BlockModel(layout, ORIGINAL_LENGTH) };
   };
   let { cache, scheduler, model } = load();
   const live = new Set<Sequence>();
@@ -58,6 +61,7 @@ function fuzz(seed: number, { depth, stages }: Way, layout: CacheLayout) {
     late: 0,
     unloaded: 0,
     preemptions: 0,
+    lengthened: 0,
   };
   // Prompts begin alike, so that blocks are shared.
   const beginnings = [0, 1, 2].map((i) => Array.from({ length: 100 }, (_, j) => i * 100 + j));
@@ -145,6 +149,7 @@ function fuzz(seed: number, { depth, stages }: Way, layout: CacheLayout) {
       if (finished !== "error") {
         const { prompt, fork } = expectations.get(sequence)!;
         const expected = expectedTokens(prompt, sequence.generated, fork);
+        if (sequence.isLong && prompt.length <= ORIGINAL_LENGTH) counts.lengthened += 1;
         expect([...sequence.tokens(sequence.promptLength)]).toEqual(expected);
       }
     }

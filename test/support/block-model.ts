@@ -1,7 +1,8 @@
 // A model without tensors that knows of a sequence only what its layers would keep: each group writes a step's tokens
 // into their blocks, and a slot has a hash of all tokens before it. The next token of a sequence is a hash of
 // all its tokens as they are read there. If a block is shared wrongly, copied late, found falsely or freed early, if
-// a state is another's or a snapshot was written to, the hash comes out another.
+// a state is another's or a snapshot was written to, the hash comes out another. So it does if not all tokens of a
+// sequence were written as short or long as it is by then.
 import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { type CacheLayout, NONE } from "../../src/kv/kv-cache.ts";
 import type { Batch, Row } from "../../src/schedule/scheduler.ts";
@@ -10,13 +11,16 @@ import type { Sequence } from "../../src/schedule/sequence.ts";
 export class BlockModel {
   readonly #groups: { tokens: Uint32Array; window: number }[];
   readonly #states: Uint32Array;
+  readonly #originalLength: number;
   /** The last token of each sequence, as a device would have it before the host reads it. */
   readonly #last = new Map<Sequence, number>();
   /** Tokens computed in all, and rows of each step. */
   computed = 0;
   readonly rowsPerStep: number[] = [];
 
-  constructor({ groups, slots = 0 }: CacheLayout) {
+  /** Tokens of sequences longer than `originalLength` are written differently. */
+  constructor({ groups, slots = 0 }: CacheLayout, originalLength = Number.POSITIVE_INFINITY) {
+    this.#originalLength = originalLength;
     this.#groups = groups.map(({ blocks, window = Number.POSITIVE_INFINITY }) => {
       return { tokens: new Uint32Array(blocks * BLOCK_TOKENS), window };
     });
@@ -52,7 +56,7 @@ export class BlockModel {
     for (let at = start; at < start + count; at++) {
       const token = this.#tokenOf(sequence, at);
       this.#groups.forEach(({ tokens }, group) => {
-        tokens[placeOf(sequence, group, at)] = token;
+        tokens[placeOf(sequence, group, at)] = written(token, sequence.isLong);
       });
       if (state !== undefined) state = hashed(state, token);
     }
@@ -63,11 +67,12 @@ export class BlockModel {
   /** All its tokens, with a wrong one where what is kept of them is wrong. */
   #read({ sequence, start, count, move }: Row): number[] {
     const length = start + count;
+    const isLong = length > this.#originalLength;
     const context = Array.from({ length }, (_, at) => this.#tokenOf(sequence, at));
     this.#groups.forEach(({ tokens, window }, group) => {
       for (let at = Math.max(0, start + 1 - window); at < length; at++) {
         const token = tokens[placeOf(sequence, group, at)]!;
-        if (token !== context[at]) context[at] = WRONG;
+        if (token !== written(context[at]!, isLong)) context[at] = WRONG;
       }
     });
     const isWrong = move && this.#states[move.to] !== context.reduce(hashed, EMPTY);
@@ -77,6 +82,10 @@ export class BlockModel {
   #tokenOf(sequence: Sequence, at: number): number {
     return at < sequence.length ? sequence.tokens()[at]! : this.#last.get(sequence)!;
   }
+}
+
+function written(token: number, isLong: boolean): number {
+  return isLong ? ~token >>> 0 : token;
 }
 
 function placeOf({ held }: Sequence, group: number, at: number): number {

@@ -19,6 +19,7 @@ import { Scope } from "../../src/mlx/scope.ts";
 import {
   attended,
   type PlainWork,
+  plainRope,
   prepared,
   preparedValue,
 } from "../../src/self-test/plain-attention.ts";
@@ -34,6 +35,8 @@ export type AttentionCase = {
   dtype: "float32" | "float16" | "bfloat16";
   normed?: boolean;
   rotaryDims?: number;
+  /** Sequences of more tokens are rotated differently. */
+  longBeyond?: number;
   /** Of values too; with `normed`. */
   valuesNormed?: boolean;
   splits?: number;
@@ -65,7 +68,7 @@ export function checkAttention(each: AttentionCase, by: By): void {
 
 function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
   const { headDim, kvHeads, headsPerKv, dtype, normed, valuesNormed, rotaryDims } = each;
-  const { splits = 1 } = each;
+  const { splits = 1, longBeyond } = each;
   const heads = kvHeads * headsPerKv;
   const random = makeRandom(headDim + headsPerKv);
   const numbers = (count: number) => {
@@ -116,10 +119,14 @@ function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
     value: valuesNormed ? upload(numbers(headDim), [headDim]) : undefined,
     eps: 1e-5,
   };
+  const ropeOf = (dims: number, base: number, magnitude: number) => {
+    const wavelengths = Float32Array.from({ length: dims / 2 }, (_, i) => base ** (i / 20));
+    return { wavelengths: array(wavelengths), magnitude };
+  };
   const rope = rotaryDims && {
     dims: rotaryDims,
-    wavelengths: array(Float32Array.from({ length: rotaryDims / 2 }, (_, i) => 100 ** (i / 20))),
-    magnitude: 1.1,
+    ...ropeOf(rotaryDims, 100, 1.1),
+    long: longBeyond ? { ...ropeOf(rotaryDims, 70, 0.9), beyond: longBeyond } : undefined,
   };
   const sinks = each.scores?.sinks ? upload(numbers(heads), [heads]) : undefined;
   const { window, chunked, softcap } = each.scores ?? {};
@@ -141,8 +148,11 @@ function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
           eps: norms.eps,
         }
       : undefined,
-    rope: rope ? { ...rope, wavelengths: [...read(rope.wavelengths)] } : undefined,
+    rope: rope
+      ? { ...rope, ...plainRope(rope), long: rope.long && plainRope(rope.long) }
+      : undefined,
   };
+  const isLong = (length: number) => length > (longBeyond ?? Number.POSITIVE_INFINITY);
   const plainSinks = sinks && read(sinks);
   const rowsOf = (lengths: readonly number[]) =>
     lengths.map((length, row) => {
@@ -166,16 +176,19 @@ function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
   };
 
   /** Writes a token's key and value into the plain pools; its queries. */
-  const place = (qkv: Float64Array, row: number, position: number): number[][] => {
+  const place = (
+    qkv: Float64Array,
+    { row, position, isLong }: { row: number; position: number; isLong: boolean },
+  ): number[][] => {
     const head = (index: number) => [...qkv.subarray(index * headDim, (index + 1) * headDim)];
     for (let kv = 0; kv < kvHeads; kv++) {
-      const key = prepared(head(heads + kv), plainWork.norms?.key, position, plainWork);
+      const key = prepared(head(heads + kv), plainWork.norms?.key, { position, isLong }, plainWork);
       plain.keys.set(key, at(row, position, kv));
       const value = preparedValue(head(heads + kvHeads + kv), plainWork);
       plain.values.set(value, at(row, position, kv));
     }
     return Array.from({ length: heads }, (_, index) =>
-      prepared(head(index), plainWork.norms?.query, position, plainWork),
+      prepared(head(index), plainWork.norms?.query, { position, isLong }, plainWork),
     );
   };
   const expectedOf = (queries: readonly number[][], row: number, length: number) =>
@@ -201,31 +214,35 @@ function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
   const found = kernels.decode(qkv, pools, paged, work, splits);
   const result = read(found);
   const expected = lengths.flatMap((length, row) => {
-    const queries = place(rows.subarray(row * columns, (row + 1) * columns), row, length - 1);
+    const token = { row, position: length - 1, isLong: isLong(length) };
+    const queries = place(rows.subarray(row * columns, (row + 1) * columns), token);
     return expectedOf(queries, row, length);
   });
   close(result, expected);
 
   // Then some more tokens of two of them, as a prompt has.
-  const tokens = [1, 2].flatMap((row) =>
-    Array.from({ length: more }, (_, i) => ({ row, position: lengths[row]! + i })),
-  );
+  const tokens = [1, 2].flatMap((row) => {
+    const end = lengths[row]! + more;
+    return Array.from({ length: more }, (_, i) => {
+      return { row, position: lengths[row]! + i, isLong: isLong(end) };
+    });
+  });
   const chunk = upload(numbers(tokens.length * columns), [tokens.length, columns]);
   const chunkRows = read(chunk);
   const placesOf = (some: typeof tokens) =>
     array(
       packPlaces(
-        some.map(({ row, position }) => {
+        some.map(({ row, position, isLong }) => {
           const block = tables[row * width + Math.floor(position / BLOCK_TOKENS)]!;
-          return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row };
+          return { position, slot: block * BLOCK_TOKENS + (position % BLOCK_TOKENS), row, isLong };
         }),
       ),
     );
   const places = placesOf(tokens);
   const queries = kernels.prepare(chunk, pools, places, work);
   const chunkFound = read(kernels.attend(queries, pools, paged, places, work));
-  const placed = tokens.map(({ row, position }, i) =>
-    place(chunkRows.subarray(i * columns, (i + 1) * columns), row, position),
+  const placed = tokens.map((token, i) =>
+    place(chunkRows.subarray(i * columns, (i + 1) * columns), token),
   );
   close(
     chunkFound,
@@ -247,24 +264,27 @@ function compare(each: AttentionCase, by: By, kernels: BlockAttention): void {
     const few = tokens.filter((_, i) => i % Math.ceil(more / 2) === 0);
     const asked = upload(numbers(few.length * heads * headDim), [few.length, heads * headDim]);
     const askedRows = read(asked);
-    const queriesOf = (i: number, position: number) =>
+    const queriesOf = (i: number, token: { position: number; isLong: boolean }) =>
       Array.from({ length: heads }, (_, head) => {
         const from = (i * heads + head) * headDim;
         const query = [...askedRows.subarray(from, from + headDim)];
-        return prepared(query, plainWork.norms?.query, position, plainWork);
+        return prepared(query, plainWork.norms?.query, token, plainWork);
       });
     const fewPlaces = placesOf(few);
     const shared = kernels.prepare(asked, pools, fewPlaces, sharing);
     close(
       read(kernels.attend(shared, pools, paged, fewPlaces, sharing)),
-      few.flatMap(({ row, position }, i) => expectedOf(queriesOf(i, position), row, position + 1)),
+      few.flatMap((token, i) => expectedOf(queriesOf(i, token), token.row, token.position + 1)),
     );
     const grown = lengths.map((length, row) => (row === 1 || row === 2 ? length + more : length));
     const newest = slice(asked, 0, 0, lengths.length);
     const pagedGrown = array(packTables(rowsOf(grown), width));
     close(
       read(kernels.decode(newest, pools, pagedGrown, sharing, splits)),
-      grown.flatMap((length, row) => expectedOf(queriesOf(row, length - 1), row, length)),
+      grown.flatMap((length, row) => {
+        const token = { position: length - 1, isLong: isLong(length) };
+        return expectedOf(queriesOf(row, token), row, length);
+      }),
     );
   }
 }

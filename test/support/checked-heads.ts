@@ -22,6 +22,8 @@ export type HeadsCase = {
   heads: number;
   kvHeads: number;
   isRotated: boolean;
+  /** Tokens from this one on are of a long sequence. */
+  longFrom?: number;
   groups: number;
   /** Where sequences begin behind the first: the queries of each one's last token are all that is asked for. */
   begins?: readonly number[];
@@ -38,7 +40,7 @@ let checks = 0;
 const START = 100_007;
 
 export function checkHeads(each: HeadsCase, make: MakeKernel): void {
-  const { dtype, rows, inputs, heads, kvHeads, groups, begins = [] } = each;
+  const { dtype, rows, inputs, heads, kvHeads, groups, begins = [], longFrom = rows } = each;
   using _ = new Scope();
   checks += 1;
   const random = (seed: number, ...shape: number[]) => astype(normal(key(seed), shape), dtype);
@@ -50,7 +52,8 @@ export function checkHeads(each: HeadsCase, make: MakeKernel): void {
         const [position, at] = [START + i, (START % BLOCK_TOKENS) + i];
         const block = (Math.floor(at / BLOCK_TOKENS) * 5 + 3) % BLOCKS;
         const row = begins.filter((begin) => begin <= i).length;
-        return { position, slot: block * BLOCK_TOKENS + (at % BLOCK_TOKENS), row };
+        const slot = block * BLOCK_TOKENS + (at % BLOCK_TOKENS);
+        return { position, slot, row, isLong: i >= longFrom };
       }),
     ),
   );
@@ -101,9 +104,13 @@ export function checkHeads(each: HeadsCase, make: MakeKernel): void {
   }
 }
 
-function workOf({ isRotated }: HeadsCase): LayerWork {
-  const half = HEAD_DIM / 2;
-  const wavelengths = Float32Array.from({ length: half }, (_, i) => 500_000 ** (i / half));
-  const rope = { dims: HEAD_DIM, wavelengths: array(wavelengths), magnitude: 1.25 };
-  return { scale: 1, rope: isRotated ? rope : undefined };
+function workOf({ isRotated, longFrom }: HeadsCase): LayerWork {
+  if (!isRotated) return { scale: 1 };
+  const ropeOf = (base: number, magnitude: number) => {
+    const half = HEAD_DIM / 2;
+    const wavelengths = Float32Array.from({ length: half }, (_, i) => base ** (i / half));
+    return { wavelengths: array(wavelengths), magnitude };
+  };
+  const long = longFrom === undefined ? undefined : { ...ropeOf(20_000, 0.75), beyond: 1 };
+  return { scale: 1, rope: { dims: HEAD_DIM, ...ropeOf(500_000, 1.25), long } };
 }

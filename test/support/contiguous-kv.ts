@@ -82,10 +82,16 @@ export function contiguousStep(rows: readonly { kv: ContiguousKv; count: number 
     Array.from({ length: count }, (_, i) => starts[row]! + i),
   );
   for (const { kv, count } of rows) kv.length += count;
+  /** Of their sequences. */
+  const lengths = rows.flatMap(({ kv, count }) => Array<number>(count).fill(kv.length));
   return {
     positions: () => array(Int32Array.from(positions)),
     attend({ index }, qkv, heads, options) {
-      const [q, k, v] = prepareHeads(qkv, heads, positions);
+      const beyond = heads.rope?.long?.beyond ?? Number.POSITIVE_INFINITY;
+      const grows = ({ kv }: { kv: ContiguousKv }, row: number) =>
+        starts[row]! > 0 && starts[row]! <= beyond && kv.length > beyond;
+      if (rows.some(grows)) throw new Error("keys of a short sequence that has become long");
+      const [q, k, v] = prepareHeads(qkv, heads, positions, lengths);
       let at = 0;
       const outputs = rows.map(({ kv, count }) => {
         const part = (x: MlxArray) => swapAxes(slice(x, 0, at, at + count), 0, 1); // (heads, L, D)
@@ -156,27 +162,36 @@ function prepareHeads(
   qkv: MlxArray,
   { heads, kvHeads, headDim, qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
   positions: readonly number[],
+  lengths: readonly number[],
 ): [MlxArray] | [MlxArray, MlxArray, MlxArray] {
   const all = reshape(qkv, [-1, sharesKv ? heads : heads + 2 * kvHeads, headDim]);
   const prepared = (x: MlxArray, norm: Norm | undefined) => {
     const normed = norm ? norm(x) : x;
-    return rope ? rotate(normed, rope, positions) : normed;
+    return rope ? rotate(normed, rope, positions, lengths) : normed;
   };
   if (sharesKv) return [prepared(all, qNorm)];
   const [q, k, v] = split(all, [heads, heads + kvHeads], 1) as [MlxArray, MlxArray, MlxArray];
   return [prepared(q, qNorm), prepared(k, kNorm), vNorm ? vNorm(v) : v];
 }
 
-/** RoPE of x (T, heads, D): feature i rotates with feature i + dims / 2, in float32. */
-function rotate(x: MlxArray, rope: Rope, positions: readonly number[]): MlxArray {
-  const { dims, magnitude } = rope;
-  const wavelengths = rope.wavelengths.numbers();
-  const angles = positions.flatMap((position) => wavelengths.map((length) => position / length));
-  const table = (f: (angle: number) => number) =>
-    array(
-      Float32Array.from(angles, (angle) => magnitude * f(angle)),
-      [positions.length, 1, dims / 2],
-    );
+/** RoPE of x (T, heads, D): feature i rotates with feature i + dims / 2, in float32. `lengths`: of the tokens' sequences. */
+function rotate(
+  x: MlxArray,
+  rope: Rope,
+  positions: readonly number[],
+  lengths: readonly number[] = [],
+): MlxArray {
+  const { dims, long } = rope;
+  const own = { ...rope, wavelengths: rope.wavelengths.numbers() };
+  const ofLong = long && { ...long, wavelengths: long.wavelengths.numbers() };
+  const table = (f: (angle: number) => number) => {
+    const factors = positions.flatMap((position, i) => {
+      const isLong = ofLong !== undefined && lengths[i]! > ofLong.beyond;
+      const { wavelengths, magnitude } = isLong ? ofLong : own;
+      return wavelengths.map((wave) => magnitude * f(position / wave));
+    });
+    return array(Float32Array.from(factors), [positions.length, 1, dims / 2]);
+  };
   const [cos, sin] = [table(Math.cos), table(Math.sin)];
   const [a, b, rest] = split(x, [dims / 2, dims]) as [MlxArray, MlxArray, MlxArray];
   const rotated = [

@@ -75,6 +75,7 @@ export function makeEngine(
     },
     vocabulary: model.shape.vocabulary,
     maxLength: model.shape.maxPositions,
+    originalLength: model.states.originalLength,
     lookback: 100,
     tokenBudget: device.tokenBudget,
     besideTokens: device.besideTokens,

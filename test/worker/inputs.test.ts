@@ -49,15 +49,16 @@ describe("the inputs of a step", () => {
       sequenceOf(3, 5),
       sequenceOf(4, 33),
     ] as const;
+    long.lengthen();
     const { inputs } = prepare(
       batchOf([tail(chunk, 3), tail(long, 1), tail(other, 2), tail(short, 1)]),
       wanted,
     );
     expect(inputs.rows).toEqual([
-      { start: 32, count: 1, tables: [[40, 41]] },
-      { start: 99, count: 1, tables: [[20, 21, 22, 23]] },
-      { start: 37, count: 3, tables: [[10, 11]] },
-      { start: 3, count: 2, tables: [[30]] },
+      { start: 32, count: 1, tables: [[40, 41]], isLong: false },
+      { start: 99, count: 1, tables: [[20, 21, 22, 23]], isLong: true },
+      { start: 37, count: 3, tables: [[10, 11]], isLong: false },
+      { start: 3, count: 2, tables: [[30]], isLong: false },
     ]);
     expect([...inputs.tokens]).toEqual([4032, 2099, 1037, 1038, 1039, 3003, 3004]);
     expect(inputs.samples.map(({ at, row }) => [at, row.sampling.seed])).toEqual([
@@ -72,7 +73,7 @@ describe("the inputs of a step", () => {
     const sequence = sequenceOf(1, 50);
     const { inputs } = prepare(batchOf([{ sequence, start: 8, count: 4, samples: [] }]), wanted);
     expect([...inputs.tokens]).toEqual([1008, 1009, 1010, 1011]);
-    expect(inputs.rows).toEqual([{ start: 8, count: 4, tables: [[10, 11]] }]);
+    expect(inputs.rows).toEqual([{ start: 8, count: 4, tables: [[10, 11]], isLong: false }]);
     expect(inputs.samples).toEqual([]);
   });
 

@@ -129,6 +129,7 @@ function optionsOf(work: LayerWork) {
     valuesNormed: norms?.value !== undefined,
     sharesKv,
     rotaryDims: rope?.dims ?? 0,
+    longBeyond: rope?.long?.beyond ?? 0,
     window,
     chunked,
     capped: softcap !== undefined,

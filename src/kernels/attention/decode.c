@@ -5,9 +5,9 @@
 // Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys
 // and values (blocks, KV_HEADS, 32, D), written in place; tables (packTables).
 // Output: attended, as store_attention writes it.
-// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, WINDOW,
-// CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head that a CTA computes;
-// WARPS per CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS,
+// LONG_BEYOND, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head
+// that a CTA computes; WARPS per CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
 // Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of WARPS warps. If CLUSTER is defined, equal to
 // SPLITS: (SPLITS, HEADS / QUERIES, tokens) in clusters of SPLITS, which merge their results
 // themselves, with QUERIES * (D + 4) floats of dynamic shared memory.
@@ -37,7 +37,9 @@
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
   const float scale = layer[LAYER_SCALE], cap = layer[LAYER_SOFTCAP];
   const long slot = ((long(table[position / 32]) * KV_HEADS + kv) * 32 + position % 32) * D;
-  const HeadAngles<ROTARY_DIMS> angles = load_angles<D, ROTARY_DIMS>(layer, position, lane);
+  const LayerRope rope =
+      layer_rope<D, ROTARY_DIMS, LONG_BEYOND, SINKS ? HEADS : 0>(layer, length > LONG_BEYOND);
+  const HeadAngles<ROTARY_DIMS> angles = load_angles<ROTARY_DIMS>(rope, position, lane);
   HeadNorm<D> norms[PASSES];
   for (int pass = 0; pass < PASSES; pass++) {
     const int own = pass * WARPS + warp;

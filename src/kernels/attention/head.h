@@ -9,13 +9,13 @@ struct HeadAngles {
   float sines[COUNT + 1], cosines[COUNT + 1], magnitude;
 };
 
-template <int D, int ROTARY_DIMS>
-FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const DEVICE float* layer, int position, int lane) {
+template <int ROTARY_DIMS>
+FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const PRIVATE LayerRope& rope, int position, int lane) {
   HeadAngles<ROTARY_DIMS> angles;
-  angles.magnitude = layer[LAYER_ROPE_MAGNITUDE];
+  angles.magnitude = rope.magnitude;
   for (int i = 0; i < HeadAngles<ROTARY_DIMS>::COUNT; i++) {
     const int d = i * 32 + lane < ROTARY_DIMS / 2 ? i * 32 + lane : 0;
-    SINCOS(float(position) / layer_wavelengths<D>(layer)[d], angles.sines[i], angles.cosines[i]);
+    SINCOS(float(position) / rope.wavelengths[d], angles.sines[i], angles.cosines[i]);
   }
   return angles;
 }

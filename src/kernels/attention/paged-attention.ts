@@ -23,6 +23,11 @@ export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 /** (blocks, kvHeads, 32, D) each. */
 export type Pools = { keys: MlxArray; values: MlxArray };
 
+type RopeNumbers = { wavelengths: MlxArray; magnitude: number };
+
+/** RoPE of all tokens of sequences longer than `beyond`. */
+type LongRope = RopeNumbers & { beyond: number };
+
 /** A layer's attention parameters: one object per layer. */
 export type LayerWork = {
   norms?:
@@ -30,7 +35,7 @@ export type LayerWork = {
     | undefined;
   /** An earlier layer wrote keys and values; qkv has only queries. */
   sharesKv?: boolean | undefined;
-  rope?: { dims: number; wavelengths: MlxArray; magnitude: number } | undefined;
+  rope?: (RopeNumbers & { dims: number; long?: LongRope | undefined }) | undefined;
   scale: number;
   window?: number | undefined;
   /** Attention within chunks of `window` tokens (Llama 4) instead of a sliding window. */
@@ -112,11 +117,14 @@ export function packTables(
   return packed;
 }
 
-/** Each token's position, KV slot, and its sequence's row of the block tables. */
-export function packPlaces(
-  tokens: readonly { position: number; slot: number; row: number }[],
-): Int32Array {
-  return Int32Array.from(tokens.flatMap(({ position, slot, row }) => [position, slot, row]));
+/** `isLong`: the token's sequence is rotated by `LongRope`. */
+export type Place = { position: number; slot: number; row: number; isLong?: boolean | undefined };
+
+/** Each token's position, KV slot (inverted if the token is long), and its sequence's row of the block tables. */
+export function packPlaces(tokens: readonly Place[]): Int32Array {
+  return Int32Array.from(
+    tokens.flatMap(({ position, slot, row, isLong }) => [position, isLong ? ~slot : slot, row]),
+  );
 }
 
 /** Maximum rows per tile; rows per token: query heads per KV head, or 1 if tiles count tokens. */
@@ -461,9 +469,11 @@ export class PagedAttention implements BlockAttention {
 
   /** Template arguments of kernels that prepare heads. */
   #headTemplate(work: LayerWork) {
-    const { norms, sharesKv = false } = work;
+    const { norms, sharesKv = false, rope, sinks } = work;
     return {
       ...this.#template(work),
+      LONG_BEYOND: rope?.long?.beyond ?? 0,
+      SINKS: sinks !== undefined,
       NORMED: norms !== undefined,
       VALUES_NORMED: norms?.value !== undefined,
       SHARES_KV: sharesKv,
@@ -506,8 +516,8 @@ export class PackedLayers<Work extends object> {
 }
 
 /**
- * float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks. The caller
- * frees it.
+ * float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks; wavelengths and
+ * magnitude of long sequences. The caller frees it.
  */
 function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();
@@ -521,6 +531,7 @@ function packWork(work: LayerWork, headDim: number): MlxArray {
     norms?.value ?? blank,
     ...(rope ? [rope.wavelengths] : []),
     ...(sinks ? [sinks] : []),
+    ...(rope?.long ? [rope.long.wavelengths, array(Float32Array.of(rope.long.magnitude))] : []),
   ];
   const packed = hold(concatenate(parts.map((part) => astype(part, "float32"))));
   packed.evaluate();

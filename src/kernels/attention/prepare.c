@@ -4,13 +4,15 @@
 // Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys
 // and values (blocks, KV_HEADS, 32, D), written in place; places (packPlaces).
 // Output: queries (tokens, HEADS, D).
-// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS of the
-// layer; WARPS per CTA, OWN heads per warp.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS,
+// LONG_BEYOND, SINKS of the layer; WARPS per CTA, OWN heads per warp.
 // Grid: (1, heads of qkv / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "head.h"
   constexpr int ALL_HEADS = HEADS + (SHARES_KV ? 0 : 2 * KV_HEADS);
   const int token = cta_z, first = (cta_y * WARPS + warp) * OWN;
-  const int position = places[3 * token], slot = places[3 * token + 1];
+  const int position = places[3 * token], packed = places[3 * token + 1], slot = slot_of<LONG_BEYOND>(packed);
+  const LayerRope rope =
+      layer_rope<D, ROTARY_DIMS, LONG_BEYOND, SINKS ? HEADS : 0>(layer, is_long_slot<LONG_BEYOND>(packed));
   const DEVICE T* from = qkv + long(token) * ALL_HEADS * D;
   // Destination of a head. MLX assumes that inputs are constant, so later launches that read these
   // slots take this launch's output as an input.
@@ -42,8 +44,8 @@
       }
     float sines[EACH], cosines[EACH];
     for (int e = 0; e < EACH && ROTARY_DIMS > 0 && first < HEADS + KV_HEADS; e++)
-      SINCOS(float(position) / layer_wavelengths<D>(layer)[lane * EACH + e], sines[e], cosines[e]);
-    const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
+      SINCOS(float(position) / rope.wavelengths[lane * EACH + e], sines[e], cosines[e]);
+    const float magnitude = rope.magnitude;
     for (int i = 0; i < OWN; i++) {
       const int index = first + i;
       const bool is_value = index >= HEADS + KV_HEADS;
@@ -76,7 +78,7 @@
     return;
   }
   SHARED float prepared[IS_WHOLE ? 1 : WARPS * D];
-  const HeadAngles<ROTARY_DIMS> angles = load_angles<D, ROTARY_DIMS>(layer, position, lane);
+  const HeadAngles<ROTARY_DIMS> angles = load_angles<ROTARY_DIMS>(rope, position, lane);
   for (int i = 0; i < OWN; i++) {
     const int index = first + i;
     const bool is_value = index >= HEADS + KV_HEADS;

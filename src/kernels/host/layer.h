@@ -1,7 +1,8 @@
 // A layer's attention parameters: one float array, written by `PackedLayers` (paged-attention.ts).
 // After the four scalars below come the RMSNorm weights of queries, keys and values (D each), the
-// RoPE wavelengths (ROTARY_DIMS / 2), and the attention sinks (one per query head). Latent
-// attention keeps the norm weight of its latent vectors where the queries' weight would be.
+// RoPE wavelengths (ROTARY_DIMS / 2), and the attention sinks (one per query head). If LONG_BEYOND is
+// above 0, sequences of more tokens have a RoPE of their own: its wavelengths and magnitude follow.
+// Latent attention keeps the norm weight of its latent vectors where the queries' weight would be.
 enum { LAYER_SCALE, LAYER_NORM_EPS, LAYER_SOFTCAP, LAYER_ROPE_MAGNITUDE, LAYER_QUERY_NORM };
 
 template <int D>
@@ -22,6 +23,30 @@ FUNCTION const DEVICE float* layer_wavelengths(const DEVICE float* layer) {
 template <int D, int ROTARY_DIMS>
 FUNCTION const DEVICE float* layer_sinks(const DEVICE float* layer) {
   return layer_wavelengths<D>(layer) + ROTARY_DIMS / 2;
+}
+
+/** Whether a token's sequence has more than LONG_BEYOND tokens: packPlaces inverts the token's slot then. */
+template <int LONG_BEYOND>
+FUNCTION bool is_long_slot(int packed) {
+  return LONG_BEYOND > 0 && packed < 0;
+}
+
+template <int LONG_BEYOND>
+FUNCTION int slot_of(int packed) {
+  return is_long_slot<LONG_BEYOND>(packed) ? ~packed : packed;
+}
+
+struct LayerRope {
+  const DEVICE float* wavelengths;
+  float magnitude;
+};
+
+/** The RoPE of a token. SINKS: the number of attention sinks. */
+template <int D, int ROTARY_DIMS, int LONG_BEYOND, int SINKS>
+FUNCTION LayerRope layer_rope(const DEVICE float* layer, bool is_long) {
+  if (LONG_BEYOND == 0 || !is_long) return {layer_wavelengths<D>(layer), layer[LAYER_ROPE_MAGNITUDE]};
+  const DEVICE float* wavelengths = layer_sinks<D, ROTARY_DIMS>(layer) + SINKS;
+  return {wavelengths, wavelengths[ROTARY_DIMS / 2]};
 }
 
 /**

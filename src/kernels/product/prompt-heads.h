@@ -24,20 +24,25 @@ FUNCTION void find_angle(float position, float wavelength, float inverse, float&
 }
 
 /** Applies RoPE to heads `first` and `first` + 1 of tokens at these positions, like prepare.c. */
-template <int D, int HEADS, int KV_HEADS, int ROTARY_DIMS, typename T>
+template <int D, int HEADS, int KV_HEADS, int ROTARY_DIMS, int LONG_BEYOND, typename T>
 FUNCTION void rotate_heads(
-    float (&sum)[D], const float* layer, int first, const int (&positions)[2], int lane, const T* type) {
+    float (&sum)[D], const LayerRope (&ropes)[2], int first, const int (&positions)[2], int lane, const T* type) {
   if (ROTARY_DIMS == 0 || first >= HEADS + KV_HEADS) return;
   #pragma unroll
   for (int i = 0; i < D; i += 2) round_pair(sum + i, type);
-  const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
   #pragma unroll
   for (int j = 0; j < D / 16; j++)
     #pragma unroll
     for (int e = 0; e < 2; e++) {
-      const float wavelength = layer_wavelengths<D>(layer)[j * 8 + lane % 4 * 2 + e], inverse = rcp_approx(wavelength);
+      const int pair = j * 8 + lane % 4 * 2 + e;
+      float wavelength = ropes[0].wavelengths[pair], inverse = rcp_approx(wavelength), magnitude = ropes[0].magnitude;
       #pragma unroll
       for (int r = 0; r < 2; r++) {
+        if (LONG_BEYOND > 0 && r == 1) {
+          wavelength = ropes[1].wavelengths[pair];
+          inverse = rcp_approx(wavelength);
+          magnitude = ropes[1].magnitude;
+        }
         float sine, cosine;
         find_angle(float(positions[r]), wavelength, inverse, sine, cosine);
         #pragma unroll

@@ -21,8 +21,8 @@
 // Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps:
 // scratch for each CTA's TMA descriptors of x, weight and made.
 // Template arguments: T of 16 bits, K, N, GROUPS (CTAs), STAGES; with PREPARES D = 128, HEADS,
-// KV_HEADS, ROTARY_DIMS, and LAST_QUERIES, which skips tiles of queries that contain no sequence's
-// last token.
+// KV_HEADS, ROTARY_DIMS, LONG_BEYOND, SINKS, and LAST_QUERIES, which skips tiles of queries that
+// contain no sequence's last token.
 // Grid: GROUPS CTAs of 384 threads, in clusters of two. Dynamic shared memory for the stages, two
 // panels per warp, two mbarriers per stage, and alignment.
 #include "bulk.h"
@@ -142,8 +142,14 @@
       done_with((step + STAGES - 1) % STAGES);
 #ifdef PREPARES
       const int head = tile.column / D, own_row = tile.row + warp * 16 + lane / 4;
-      const int positions[2] = {places[3 * min(own_row, rows - 1)], places[3 * min(own_row + 8, rows - 1)]};
-      rotate_heads<D, HEADS, KV_HEADS, ROTARY_DIMS>(sum, layer, head, positions, lane, x);
+      const int first = min(own_row, rows - 1), second = min(own_row + 8, rows - 1);
+      const int positions[2] = {places[3 * first], places[3 * second]};
+      const auto rope_of = [&](int token) {
+        const bool is_long = is_long_slot<LONG_BEYOND>(places[3 * token + 1]);
+        return layer_rope<D, ROTARY_DIMS, LONG_BEYOND, SINKS ? HEADS : 0>(layer, is_long);
+      };
+      const LayerRope ropes[2] = {rope_of(first), rope_of(second)};
+      rotate_heads<D, HEADS, KV_HEADS, ROTARY_DIMS, LONG_BEYOND>(sum, ropes, head, positions, lane, x);
 #endif
       #pragma unroll
       for (int panel = 0; panel < PANELS; panel++) {
@@ -178,7 +184,7 @@
           for (int i = lane / 8; i < 16; i += 4) {
             const int token = tile.row + warp * 16 + i;
             if (token >= rows) break;
-            const int slot = places[3 * token + 1];
+            const int slot = slot_of<LONG_BEYOND>(places[3 * token + 1]);
             T* to = pool + ((long(slot / 32) * KV_HEADS + (out_head - HEADS) % KV_HEADS) * 32 + slot % 32) * D;
             *reinterpret_cast<uint4*>(to) = load_shared(own_panel + swizzled_pack<16>(i, lane % 8));
           }

@@ -3,7 +3,7 @@
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
 import { integer, kvOwnersOf, positive } from "../checkpoint/config.ts";
-import { rotated } from "../contract/rope.ts";
+import { ofAnyLength, rotated } from "../contract/rope.ts";
 import { family } from "../design/family.ts";
 import { changedHeads } from "../layers/head-changes.ts";
 import { headFeatures, projection, rmsNorm } from "../layers/layers.ts";
@@ -35,7 +35,8 @@ export const afm7 = family({
           weights.reorder(`${name}.${part}`, halves(1, headDim, headDim));
           return rmsNorm(weights, `${name}.${part}`, headDim, 1e-5);
         };
-        const place = (x: MlxArray, positions: MlxArray) => rotated(x, rope!, positions);
+        const own = ofAnyLength(rope!);
+        const place = (x: MlxArray, positions: MlxArray) => rotated(x, own, positions);
         const qNorm = headNorm("q_norm");
         if (isSharing) {
           const product = weights.linear(`${name}.q_proj`, dims, headFeatures(sizes));

@@ -30,8 +30,10 @@ export const RopeScaling = z.looseObject({
   attention_factor: z.number().positive().nullish(),
   mscale: z.number().optional(),
   mscale_all_dim: z.number().optional(),
+  /** Longrope's, for sequences up to original_max_position_embeddings and for longer ones. */
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
+  short_mscale: z.number().positive().optional(),
   long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
   /** Contexts are longer by a larger base: so many times, as NTK has it. */

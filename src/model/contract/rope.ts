@@ -21,6 +21,8 @@ export type Rope = {
   /** (dims / 2) float32: positions to a rotation by one radian. */
   wavelengths: MlxArray;
   magnitude: number;
+  /** Replaces both for all tokens of sequences longer than `beyond`, as longrope does. */
+  long?: { beyond: number; wavelengths: MlxArray; magnitude: number } | undefined;
 };
 
 export type RopeOptions = {
@@ -94,7 +96,7 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   if (!(dims <= MAX_ROTATED)) {
     throw new LoadError(`config.json: RoPE would rotate ${dims} features of a head`);
   }
-  const kind = scaling?.type ?? scaling?.rope_type ?? "default";
+  const kind = kindOf(scaling);
   const make = (waves: Float32Array, magnitude = 1): Rope => {
     return { dims, wavelengths: weights.constant(waves), magnitude };
   };
@@ -110,17 +112,44 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   if (["yarn", "deepseek_yarn", "telechat3-yarn"].includes(kind)) {
     return make(yarn(options), yarnMagnitude(scaling!));
   }
-  if (kind === "longrope" || kind === "su") {
-    return make(longRope(options), longRopeMagnitude(options));
+  if (isLongRope(kind)) {
+    const { beyond, short, long } = longRope(scaling!, options.maxPositions);
+    const scaled = ({ factors, magnitude }: LongRopeSet) =>
+      make(scaledBy(factors, options), magnitude);
+    const rope = scaled(short);
+    return beyond === undefined ? rope : { ...rope, long: { ...scaled(long), beyond } };
   }
   if (kind === "proportional") return make(proportional(options));
   const known = "default, linear, llama3, yarn, longrope, proportional, dynamic and mrope";
   throw new LoadError(`config.json: rope_scaling: there is no ${kind}; there are ${known}`);
 }
 
+function kindOf(scaling: RopeOptions["scaling"]): string {
+  return scaling?.type ?? scaling?.rope_type ?? "default";
+}
+
+const isLongRope = (kind: string) => kind === "longrope" || kind === "su";
+
+/** The length beyond which all tokens of a sequence are rotated by `Rope.long`, if the configuration has one. */
+export function originalLength({
+  rope_scaling: scaling,
+  max_position_embeddings: maxPositions,
+}: RopeConfig): number | undefined {
+  return isLongRope(kindOf(scaling)) ? longRope(scaling!, maxPositions).beyond : undefined;
+}
+
+/** Refuses a RoPE that depends on the sequence's length, for layers that do not know this length. */
+export function ofAnyLength(rope: Rope): Rope {
+  if (!rope.long) return rope;
+  throw new LoadError(
+    "config.json: rope_scaling: this attention takes no longrope with different short and long factors",
+  );
+}
+
 /** The same rotations the other way round. */
 export function backwards(weights: Weights, rope: Rope): Rope {
-  return { ...rope, wavelengths: weights.computed(() => negative(rope.wavelengths)) };
+  const wavelengths = weights.computed(() => negative(rope.wavelengths));
+  return { ...ofAnyLength(rope), wavelengths };
 }
 
 /** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
@@ -188,21 +217,30 @@ export function yarnScale({ scaling }: RopeOptions): number {
   return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
 }
 
-function longRope(options: RopeOptions): Float32Array {
-  const factors = options.scaling?.long_factor;
-  if (factors?.length !== options.dims / 2) {
-    throw new LoadError(
-      `config.json: rope_scaling.long_factor: expected ${options.dims / 2} numbers`,
-    );
-  }
-  return Float32Array.from(wavelengths(options), (freq, i) => freq * factors[i]!);
+type LongRopeSet = { factors: readonly number[] | undefined; magnitude: number };
+
+/** Both sets of longrope; `beyond`: the length up to which sequences have the short one, if they differ. */
+function longRope(scaling: RopeScaling, maxPositions: RopeOptions["maxPositions"]) {
+  const longest = maxPositions ?? 131_072;
+  const { original_max_position_embeddings: original = longest } = scaling;
+  const { factor = longest / original, attention_factor } = scaling;
+  const stretched = factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(original));
+  const usual = attention_factor ?? stretched;
+  const { long_factor, short_factor = long_factor } = scaling;
+  const short: LongRopeSet = { factors: short_factor, magnitude: scaling.short_mscale ?? usual };
+  const long: LongRopeSet = { factors: long_factor, magnitude: scaling.long_mscale ?? usual };
+  const isSwitched = longest > original && JSON.stringify(short) !== JSON.stringify(long);
+  return { short, long, beyond: isSwitched ? original : undefined };
 }
 
-function longRopeMagnitude({ scaling, maxPositions }: RopeOptions): number {
-  const context = scaling?.original_max_position_embeddings ?? 4096;
-  if (scaling?.long_mscale) return scaling.long_mscale;
-  const factor = (maxPositions ?? 131_072) / context;
-  return factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(context));
+function scaledBy(factors: readonly number[] | undefined, options: RopeOptions): Float32Array {
+  const count = options.dims / 2;
+  if (factors?.length === count) {
+    return Float32Array.from(wavelengths(options), (wave, i) => wave * factors[i]!);
+  }
+  throw new LoadError(
+    `config.json: rope_scaling: short_factor and long_factor: expected ${count} numbers each`,
+  );
 }
 
 /** So long that no position is rotated. Infinity is not safe in kernels that are compiled for fast arithmetic. */

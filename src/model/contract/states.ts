@@ -27,12 +27,15 @@ export type SlotState = { readonly shape: readonly number[]; readonly index: num
 export class LayerStates {
   /** Of groups that come first, in this order, also where no state of this rank is in them. */
   readonly windows: readonly (number | undefined)[];
+  /** Of all tokens of longer sequences other keys are kept (`originalLength` of rope.ts). */
+  readonly originalLength: number | undefined;
   readonly kvs: KvState[] = [];
   readonly latents: LatentState[] = [];
   readonly slots: SlotState[] = [];
 
-  constructor(windows: readonly (number | undefined)[] = []) {
+  constructor(windows: readonly (number | undefined)[] = [], originalLength?: number) {
     this.windows = windows;
+    this.originalLength = originalLength;
   }
 
   kv({ heads, kvHeads, headDim, window }: KvShape): KvState {

@@ -5,6 +5,7 @@ import { multiply, reshape } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
 import type { BaseConfig } from "../checkpoint/config.ts";
 import type { Model, Step } from "../contract/model.ts";
+import { originalLength } from "../contract/rope.ts";
 import { LayerStates } from "../contract/states.ts";
 import { type Crossing, crossingsAt, sideBySide, takeApart, widthOf } from "../layers/crossings.ts";
 import { type Block, rowsOf, softCap } from "../layers/layers.ts";
@@ -67,7 +68,7 @@ export function decoder(
   const inputs = inputCrossings(options, layers);
   const crossings = [...(options.crossings ?? []), ...inputs];
   const [arriving, leaving] = [crossingsAt(first, crossings), crossingsAt(end, crossings)];
-  const states = new LayerStates(weights.windows);
+  const states = new LayerStates(weights.windows, originalLength(config));
   const input = (embedding && options.makeInput?.(states)) ?? ((embedded: MlxArray) => embedded);
   const blocks = Array.from({ length: end - first }, (_, i) =>
     makeBlock(`model.layers.${first + i}`, first + i, states),

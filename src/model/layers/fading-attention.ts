@@ -3,7 +3,7 @@ import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../../mlx/ops.ts";
 import { type BaseConfig, count, headsOf, layerTypes } from "../checkpoint/config.ts";
-import { makeRope, type Rope, ropeOptions, rotated } from "../contract/rope.ts";
+import { makeRope, ofAnyLength, type Rope, ropeOptions, rotated } from "../contract/rope.ts";
 import type { LayerStates } from "../contract/states.ts";
 import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.ts";
@@ -34,7 +34,7 @@ type FadingConfig = BaseConfig & {
 export function fadingLayers(config: FadingConfig, weights: Weights) {
   const { use_qk_norm: isNormed, group_norm_size: groups, partial_rotary_factor } = config;
   const rotary = Math.floor(headsOf(config).headDim * (partial_rotary_factor ?? 1));
-  const rope = makeRope(weights, ropeOptions(config, rotary));
+  const rope = ofAnyLength(makeRope(weights, ropeOptions(config, rotary)));
   return (name: string, states: LayerStates, pace: number) =>
     fadingAttention(config, weights, name, states, { rope, isNormed, groups, pace });
 }

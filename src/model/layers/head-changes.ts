@@ -18,7 +18,7 @@ import {
   zeros,
 } from "../../mlx/ops.ts";
 import type { Step } from "../contract/model.ts";
-import { type Rope, rotated } from "../contract/rope.ts";
+import { ofAnyLength, type Rope, rotated } from "../contract/rope.ts";
 import type { Weights } from "../weights/weights.ts";
 import { type Crossing, handingOn, takingOver } from "./crossings.ts";
 import {
@@ -73,9 +73,10 @@ export function rotatedFirst(
   sizes: AttentionSizes,
   rope: Rope,
 ): { project: HeadProjection; rope: undefined } {
+  const own = ofAnyLength(rope);
   const rotate = changedHeads(project, sizes, ({ q, k }, step) => {
     const positions = step.positions();
-    return { q: rotated(q, rope, positions), k: rotated(k, rope, positions) };
+    return { q: rotated(q, own, positions), k: rotated(k, own, positions) };
   });
   return { project: rotate, rope: undefined };
 }

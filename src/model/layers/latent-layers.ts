@@ -7,7 +7,7 @@ import type { MlxArray } from "../../mlx/array.ts";
 import { astype, expandDims, multiply, slice } from "../../mlx/ops.ts";
 import { type BaseConfig, count } from "../checkpoint/config.ts";
 import type { LatentOptions } from "../contract/model.ts";
-import { makeRope, ropeOptions, yarnScale } from "../contract/rope.ts";
+import { makeRope, ofAnyLength, ropeOptions, yarnScale } from "../contract/rope.ts";
 import type { LayerStates } from "../contract/states.ts";
 import { countOf, type Extent, times } from "../weights/extents.ts";
 import type { Weights } from "../weights/weights.ts";
@@ -71,7 +71,7 @@ export function latentLayers(
   const parts = {
     // A factor on queries is one on their scores.
     scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
-    rope: "rope" in own ? own.rope : makeRope(weights, options),
+    rope: "rope" in own ? own.rope : ofAnyLength(makeRope(weights, options)),
     eps: LATENT_EPS,
     ...own,
   };

@@ -39,8 +39,16 @@ import type { AttentionOptions, Heads, Step } from "../contract/model.ts";
 import { groupsOf, type KvState, type LayerStates } from "../contract/states.ts";
 import { distinct, LatentStore, nameOf } from "./latent-store.ts";
 
-/** Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. */
-export type KvRow = { start: number; count: number; tables: readonly (readonly number[])[] };
+/**
+ * Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. `isLong`: keys and
+ * queries are rotated with longrope's long factors.
+ */
+export type KvRow = {
+  start: number;
+  count: number;
+  tables: readonly (readonly number[])[];
+  isLong?: boolean | undefined;
+};
 
 /** What the tables of a decoding step are like: how wide, and into how many parts rows may be split. */
 export type DecodeShape = { width: number; parts: number };
@@ -87,12 +95,14 @@ export class PagedKvStore {
   readonly #attentions = new Map<string, BlockAttention>();
   readonly #latents: LatentStore | undefined;
   readonly #fewestKvHeads: number;
+  readonly #originalLength: number;
 
   /** `blocks` of each group. Frees what it has where memory runs out. */
   constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
     this.#scratch = blocks;
     this.#device = device;
-    const { kvs, latents } = states;
+    const { kvs, latents, originalLength = Number.POSITIVE_INFINITY } = states;
+    this.#originalLength = originalLength;
     this.#fewestKvHeads = Math.min(...kvs.map(({ kvHeads }) => kvHeads), ...latents.map(() => 1));
     const groups = groupsOf(states);
     const kept = device.kvType(dtype);
@@ -164,7 +174,7 @@ export class PagedKvStore {
    */
   begin(rows: readonly KvRow[], onQueries?: OnQueries): PagedStep {
     const { spread } = this.#device;
-    const isDecode = rows.every(({ count }) => count === 1);
+    const isDecode = rows.every((row) => row.count === 1 && this.#showsKind(row));
     if (this.areChunked && !isDecode) {
       return this.chunkStep(this.chunkInputs(rows).map(spread), onQueries);
     }
@@ -173,6 +183,11 @@ export class PagedKvStore {
     return isDecode
       ? this.decodeStep(tables, { width, parts: this.partsOf(rows) })
       : this.#mixedStep(rows, tables, onQueries);
+  }
+
+  /** Whether the position of a row's token tells that its sequence is long: at the beginning of a prompt it does not. */
+  #showsKind({ start, isLong = false }: KvRow): boolean {
+    return isLong === start >= this.#originalLength;
   }
 
   /** Whether all layers have a kernel for chunks: then a step with prompts takes nothing but integers. */
@@ -441,13 +456,14 @@ export function tableWidth(rows: readonly { start: number; count: number }[]): n
 function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
   let at = 0;
-  for (const [row, { start, count, tables }] of rows.entries()) {
+  for (const [row, { start, count, tables, isLong = false }] of rows.entries()) {
     const blocks = tables[group]!;
     const end = start + count;
     for (let position = start; position < end; ) {
       const block = Math.floor(position / BLOCK_TOKENS);
       const next = Math.min(end, (block + 1) * BLOCK_TOKENS);
-      placeTokens(packed, at, position, next, (blocks[block]! - block) * BLOCK_TOKENS, row);
+      const toSlot = (blocks[block]! - block) * BLOCK_TOKENS;
+      placeTokens(packed, at, position, next, toSlot, row, isLong);
       at += 3 * (next - position);
       position = next;
     }
@@ -463,10 +479,11 @@ function placeTokens(
   to: number,
   toSlot: number,
   row: number,
+  isLong: boolean,
 ): void {
   for (let position = from; position < to; position++, at += 3) {
     packed[at] = position;
-    packed[at + 1] = position + toSlot;
+    packed[at + 1] = isLong ? ~(position + toSlot) : position + toSlot;
     packed[at + 2] = row;
   }
 }

@@ -97,6 +97,21 @@ const cases: AttentionCase[] = [
   { headDim: 16, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 16 },
 ];
 
+/** With sequences that become long in the middle of a prompt, and tokens before and after that length. */
+const longCases: AttentionCase[] = [
+  {
+    headDim: 64,
+    kvHeads: 2,
+    headsPerKv: 2,
+    dtype: "float32",
+    rotaryDims: 64,
+    longBeyond: 110,
+    scores: { sinks: true },
+  },
+  { headDim: 128, kvHeads: 1, headsPerKv: 3, dtype: "bfloat16", rotaryDims: 96, longBeyond: 130 },
+];
+cases.push(...longCases);
+
 /** Shapes that the GPU kernels do not support. */
 const cpuCases: AttentionCase[] = [
   { headDim: 8, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 8 },
@@ -147,6 +162,7 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
       scores: { window: 50, chunked: true },
     },
     { headDim: 512, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 512 },
+    ...longCases,
   ];
   for (const each of some) {
     test(JSON.stringify(each), () => checkAttention(each, { emulated: "cuda" }), 120_000);

@@ -346,6 +346,17 @@ describe.skipIf(hasCuda)("products, emulated", () => {
       isRotated: true,
       begins: [40, 512],
     },
+    // Two sequences that are rotated differently, in the rows of one thread too.
+    {
+      dtype: "bfloat16",
+      rows: 100,
+      inputs: 64,
+      heads: 2,
+      kvHeads: 1,
+      groups: 2,
+      isRotated: true,
+      longFrom: 37,
+    },
   ] as const) {
     test(`of a prompt with what is done to heads, ${JSON.stringify(each)}`, () => {
       checkHeads(each, emulatedKernel);

@@ -7,6 +7,9 @@ import { BaseConfig, parseConfig, type RopeScaling } from "../../../src/model/ch
 import {
   backwards,
   makeRope,
+  ofAnyLength,
+  originalLength,
+  type Rope,
   type RopeOptions,
   ropeOptions,
   rotated,
@@ -17,13 +20,16 @@ import { useMlx } from "../../support/mlx.ts";
 
 useMlx();
 
-/** By how much each pair is turned from one position to the next, and what it is multiplied by. */
+/** By how much each pair is turned from one position to the next, and what it is multiplied by; of long sequences too. */
 function turnsOf(options: RopeOptions) {
   const weights = emptyWeights();
-  try {
-    const { dims, wavelengths, magnitude } = makeRope(weights, options);
-    expect(dims).toBe(options.dims);
+  const turns = ({ wavelengths, magnitude }: Pick<Rope, "wavelengths" | "magnitude">) => {
     return { angles: wavelengths.numbers().map((wave) => 1 / wave), magnitude };
+  };
+  try {
+    const { dims, long, ...rope } = makeRope(weights, options);
+    expect(dims).toBe(options.dims);
+    return { ...turns(rope), long: long && { beyond: long.beyond, ...turns(long) } };
   } finally {
     weights.free();
   }
@@ -161,18 +167,60 @@ describe("positions rotate by the frequencies of", () => {
     expect(magnitude).toBeCloseTo(0.919156, 5);
   });
 
-  test.each(["longrope", "su"])("%s, by its long factors", (type) => {
+  describe("longrope,", () => {
     const scaling = {
-      type,
-      short_factor: Array(6).fill(1),
+      type: "longrope",
+      short_factor: [1, 1.1, 1.2, 1.3, 1.4, 1.5],
       long_factor: [1, 1.5, 2, 3, 5, 8],
       original_max_position_embeddings: 4096,
     };
-    const options = { dims: 12, base: 10_000, scaling, maxPositions: 131_072 };
-    const expected = [1, 0.143629, 0.0232079, 0.00333333, 0.000430887, 5.80199e-5];
-    const { angles, magnitude } = turnsOf(options);
-    expect(worstError(angles, { ...expected })).toBeLessThan(1e-5);
-    expect(magnitude).toBeCloseTo(1.190238, 5);
+    const options = { dims: 12, base: 10_000, maxPositions: 131_072 };
+    const short = [1, 0.195858, 0.0386799, 0.00769231, 0.00153888, 0.000309439];
+    const long = [1, 0.143629, 0.0232079, 0.00333333, 0.000430887, 5.80199e-5];
+
+    test.each(["longrope", "su"])("as %s: short factors, and long ones beyond a length", (type) => {
+      const found = turnsOf({ ...options, scaling: { ...scaling, type } });
+      expect(worstError(found.angles, { ...short })).toBeLessThan(1e-5);
+      expect(worstError(found.long!.angles, { ...long })).toBeLessThan(1e-5);
+      expect(found.long!.beyond).toBe(4096);
+      for (const { magnitude } of [found, found.long!]) expect(magnitude).toBeCloseTo(1.190238, 5);
+    });
+
+    test.each([
+      [{ factor: 4 }, 1.080123, 1.080123],
+      [{ attention_factor: 1.5 }, 1.5, 1.5],
+      [{ short_mscale: 1.1, long_mscale: 1.3 }, 1.1, 1.3],
+    ])("with the magnitudes of %o", (own, ofShort, ofLong) => {
+      const found = turnsOf({ ...options, scaling: { ...scaling, ...own } });
+      expect(found.magnitude).toBeCloseTo(ofShort, 5);
+      expect(found.long!.magnitude).toBeCloseTo(ofLong, 5);
+    });
+
+    test.each([
+      ["alike", { long_factor: scaling.short_factor }],
+      ["never used", { original_max_position_embeddings: 131_072 }],
+      ["never used without an original length", { original_max_position_embeddings: undefined }],
+    ])("with the short factors alone where long ones are %s", (_, own) => {
+      const found = turnsOf({ ...options, scaling: { ...scaling, ...own } });
+      expect(worstError(found.angles, { ...short })).toBeLessThan(1e-5);
+      expect(found.long).toBeUndefined();
+    });
+
+    test("is refused where one set serves sequences of all lengths", () => {
+      const weights = emptyWeights();
+      const rope = makeRope(weights, { ...options, scaling });
+      expect(() => ofAnyLength(rope)).toThrow("longrope with different short and long factors");
+      expect(ofAnyLength({ ...rope, long: undefined }).dims).toBe(12);
+      weights.free();
+    });
+
+    test("has a length in the configuration of its model", () => {
+      const config = { rope_theta: 10_000, max_position_embeddings: 131_072 };
+      expect(originalLength({ ...config, rope_scaling: scaling })).toBe(4096);
+      expect(originalLength({ ...config, rope_scaling: { type: "yarn", factor: 2 } })).toBe(
+        undefined,
+      );
+    });
   });
 });
 
@@ -211,7 +259,7 @@ describe("a configuration", () => {
   const refused: [RopeScaling, string][] = [
     [{ type: "ntk", factor: 2 }, "there is no ntk; there are default, linear, llama3"],
     [{ type: "linear" }, "rope_scaling has no factor"],
-    [{ type: "longrope", long_factor: [1] }, "rope_scaling.long_factor: expected 4 numbers"],
+    [{ type: "longrope", long_factor: [1] }, "short_factor and long_factor: expected 4 numbers"],
   ];
   test.each(refused)("is refused with %o", (scaling, message) => {
     const weights = emptyWeights();
