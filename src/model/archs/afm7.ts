@@ -1,5 +1,5 @@
-// Apple's foundation model of 7B: norms on queries and keys behind RoPE, keys and values rounded to 8 bits, and last
-// layers that read those of the layer before them.
+// Apple's foundation model of 7B: head norms after RoPE, keys and values rounded to 8 bits, and last layers that read
+// the keys and values of an earlier layer.
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, clip, divide, multiply, reshape, round } from "../../mlx/ops.ts";
 import { integer, kvOwnersOf, positive } from "../checkpoint/config.ts";
@@ -65,7 +65,7 @@ export const afm7 = family({
   },
 });
 
-/** To 8 bits of this scale, as it was trained. */
+/** Rounds to 8 bits with this scale, as in training. */
 function rounding(weights: Weights, name: string): (x: MlxArray) => MlxArray {
   const scale = weights.scalar(name, "float32");
   return (x) => {

@@ -1,4 +1,4 @@
-// Trinity, by Arcee: norms before and behind attention and MLP, gated attention, RoPE only in layers with a window.
+// Trinity, by Arcee: norms before and after attention and MLP, gated attention, RoPE only in layers with a window.
 import { z } from "zod";
 import { count, flag, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// Apertus: norms on queries and keys, and a plain MLP with an activation that learns its slopes (xIELU).
+// Apertus: norms on queries and keys, and an MLP without a gate whose activation has learned slopes (xIELU).
 import { z } from "zod";
 import { real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -10,7 +10,7 @@ const Slopes = z.object({ alpha_p: numbers, alpha_n: numbers, beta: numbers, eps
 
 export const apertus = family({
   config: {
-    /** GGUF files have these of all layers in their metadata. */
+    /** GGUF files have the slopes of all layers in their metadata. */
     xielu: Slopes.optional(),
   },
   design: ({ hidden_size: dims, intermediate_size: hidden, xielu: slopes }, weights) => ({

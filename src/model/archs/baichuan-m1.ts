@@ -1,4 +1,4 @@
-// Baichuan M1: keys and values are mixed with those of the token before, and layers with a window have other heads.
+// Baichuan M1: keys and values are mixed with the previous token's, and layers with a window have other head counts.
 import { z } from "zod";
 import { add, concatenate, reshape, slice, swapAxes, zeros } from "../../mlx/ops.ts";
 import { count, headsOf, integer } from "../checkpoint/config.ts";
@@ -50,7 +50,7 @@ export const baichuanM1 = family({
   }),
 });
 
-/** Two for each KV head, of keys and of values, for each of its features: (2, channels) */
+/** Two taps per KV head, for keys and for values, repeated per feature: (2, channels) */
 function tapsOf(weights: Weights, name: string, sizes: AttentionSizes) {
   const { kvHeads, headDim } = sizes;
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>

@@ -1,4 +1,4 @@
-// Ring 2 linear: attention whose heads forget at a fixed rate in most layers, softmax attention in the others.
+// Ring 2 linear: linear attention with fixed decays in most layers, softmax attention in the others.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { fadingLayers, groupKeys, isGlobal } from "../layers/fading-attention.ts";

@@ -1,4 +1,4 @@
-// Ling 3: a delta net with a decay for each feature in most layers, latent attention with a gate in the others.
+// Ling 3: a delta net with a decay per feature in most layers, gated latent attention in the others.
 import { z } from "zod";
 import { count, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -14,10 +14,10 @@ export const bailingMoeV3 = family({
     ...groupKeys,
     rope_interleave: z.literal(true).default(true),
     head_dim: count,
-    /** Of delta nets, if given: transformers saves the rotary size as head_dim. */
+    /** Head size of delta nets: transformers saves the rotary size as head_dim. */
     linear_head_dim: count.nullish(),
     short_conv_kernel_size: count.default(4),
-    /** Of the logarithm of a decay. */
+    /** Lower bound of a decay's logarithm. */
     kda_lower_bound: real.negative().default(-5),
     kda_safe_gate: z.literal(true).default(true),
     no_kda_lora: z.literal(true).default(true),

@@ -1,4 +1,4 @@
-// Command R: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
+// Command R: attention and MLP in parallel after one layer norm; neighbouring features rotate together.
 import { flag, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { plainLayerNorm } from "../layers/layers.ts";
@@ -6,7 +6,7 @@ import { plainLayerNorm } from "../layers/layers.ts";
 export const cohere = family({
   config: { logit_scale: real.default(0.0625), use_qk_norm: flag.default(false) },
   defaults: { rms_norm_eps: 1e-5, rope_theta: 8_000_000 },
-  // Where it has both lengths, the other one is not what it was trained with.
+  // If both lengths are given, max_position_embeddings is not the trained one.
   keys: { rms_norm_eps: "layer_norm_eps", max_position_embeddings: "model_max_length" },
   design: ({ logit_scale, use_qk_norm, rms_norm_eps }) => ({
     config: { tie_word_embeddings: true },

@@ -1,4 +1,4 @@
-// Command R7B and A: Command R with a window in three layers of four, which alone have positions.
+// Command R7B and A: Command R with windows in three of four layers; only these have positions.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { cohere } from "./cohere.ts";

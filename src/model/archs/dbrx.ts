@@ -1,4 +1,4 @@
-// DBRX: layer norms without biases, queries, keys and values within limits, and experts in every layer.
+// DBRX: layer norms without biases, clipped queries, keys and values, and experts in every layer.
 import { z } from "zod";
 import { count, positive } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,5 @@
-// DeepSeek V3, R1 and Kimi K2: experts are chosen by sigmoids with a correction, from the groups whose two best are best.
+// DeepSeek V3, R1 and Kimi K2: sigmoid routing with a correction, to experts of the groups with the highest sum of
+// two scores.
 import { family } from "../design/family.ts";
 import { correctedScores, expertsOf } from "../layers/expert-design.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";

@@ -1,4 +1,4 @@
-// DeepSeek MoE, before V2: Llama's attention, and experts chosen by softmax beside some that all tokens go through.
+// DeepSeek MoE, before V2: Llama's attention, softmax routing, and shared experts.
 import { z } from "zod";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";

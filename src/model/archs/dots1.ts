@@ -1,4 +1,4 @@
-// dots.llm1: experts chosen as in DeepSeek V3, and norms of queries and keys.
+// dots.llm1: DeepSeek V3's routing, and norms on queries and keys.
 import { family } from "../design/family.ts";
 import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";
 

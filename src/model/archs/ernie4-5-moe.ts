@@ -1,10 +1,10 @@
-// ERNIE 4.5 with experts in most layers. Features that rotate together are neighbours.
+// ERNIE 4.5 with experts in most layers. Neighbouring features rotate together.
 import { z } from "zod";
 import { count, integer } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
-/** One for text, and one for images. */
+/** One index for text and one for images. */
 const layerIndex = z.union([integer, z.array(integer).min(1)]);
 
 export const ernie45Moe = family({
@@ -26,7 +26,7 @@ export const ernie45Moe = family({
   design: (config, weights) => {
     const first = Math.min(...[config.moe_layer_start_index].flat());
     const last = Math.max(...[config.moe_layer_end_index ?? config.num_hidden_layers - 1].flat());
-    // The authors' files have one; MLX's leave it out.
+    // The authors' files have corrections; MLX's leave them out.
     const isCorrected = weights.hasAny(/\.mlp\.e_score_correction_bias$/);
     return {
       rotatesNeighbours: true,

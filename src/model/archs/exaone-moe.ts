@@ -1,4 +1,4 @@
-// K-EXAONE: experts chosen as in DeepSeek V3, windows in most layers, and RoPE only in these.
+// K-EXAONE: DeepSeek V3's routing, windows in most layers, and RoPE only in these.
 import { z } from "zod";
 import { count, flag, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// EXAONE 3 and 3.5: Llama under other names.
+// EXAONE 3 and 3.5: Llama with other names.
 import { family } from "../design/family.ts";
 
 export const exaone = family({

@@ -1,5 +1,5 @@
-// EXAONE 4: norms behind attention and MLP instead of before, and on queries and keys. Where some layers have a
-// window, those without one have no positions.
+// EXAONE 4: norms after attention and MLP instead of before, and on queries and keys. If some layers have windows,
+// the others have no positions.
 import { z } from "zod";
 import { count, word } from "../checkpoint/config.ts";
 import { normsBehind } from "../design/design.ts";
@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {
-    /** "LLLG" for three layers with a window and one without, and so on; or how many to one without. */
+    /** "LLLG": three layers with a window, then one without; or the length of that period. */
     sliding_window_pattern: z
       .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), count])
       .nullish(),

@@ -1,4 +1,4 @@
-// Falcon H1: Mamba 2 and attention side by side in every layer, with a factor on most of what they take and make.
+// Falcon H1: Mamba 2 and attention in parallel in every layer, with factors on most inputs and outputs.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
@@ -33,11 +33,11 @@ const keys = {
   attention_in_multiplier: real.default(1),
   attention_out_multiplier: real.default(0.9375),
   key_multiplier: real.default(0.390625),
-  /** Of gates, and of what goes down. */
+  /** Factors on the gate and on the output. */
   mlp_multipliers: z.tuple([real, real]).default([0.8838834764831844, 0.5859375]),
   ssm_in_multiplier: real.default(1.25),
   ssm_out_multiplier: real.default(0.23570226039551587),
-  /** Of gates, values, keys, queries and step sizes. */
+  /** Factors on gates, values, keys, queries and step sizes. */
   ssm_multipliers: z
     .array(real)
     .length(5)
@@ -60,7 +60,7 @@ export const falconH1 = family({
       mlpName: "feed_forward",
       norms: { attention: "input_layernorm", mlp: "pre_ff_layernorm" },
       attention: {
-        // Factors on queries and keys are factors on their scores, one on values is one on what is attended to.
+        // Factors on queries and keys are factors on scores; a factor on values is one on attention's output.
         scale: headsOf(config).headDim ** -0.5 * attention_in_multiplier ** 2 * key_multiplier,
       },
       around: (attend, { name, states }) => {
@@ -83,7 +83,9 @@ export const falconH1 = family({
   },
 });
 
-/** MLX's files have their weights multiplied already. Of the logits' factor that leaves the part of a tied matrix. */
+/**
+ * MLX's files have the factors multiplied into the weights, except a tied output matrix, whose factor is the logits'.
+ */
 function withoutFactors({ tie_word_embeddings, ...config }: Config) {
   const { lm_head_multiplier, embedding_multiplier } = config;
   return {

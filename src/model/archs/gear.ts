@@ -1,5 +1,5 @@
-// Gear: Gemma 3's norms, windows and positions, and layers in which keys and values of the last few tokens are
-// convolved and gated by queries, in place of attention.
+// Gear: Gemma 3's norms, windows and positions; some layers replace attention by a convolution of the last few keys
+// and values, gated by queries.
 import { z } from "zod";
 import { headsOf, integer, layerTypes, positive, word } from "../checkpoint/config.ts";
 import { normsAround } from "../design/design.ts";

@@ -1,11 +1,11 @@
-// Gemma 2: norms before and behind attention and MLP, soft caps, and a window in every other layer.
+// Gemma 2: norms before and after attention and MLP, soft caps, and a window in every other layer.
 import { headsOf, positive } from "../checkpoint/config.ts";
 import { normsAround } from "../design/design.ts";
 import { family } from "../design/family.ts";
 
 export const gemma2 = family({
   config: {
-    /** null for none. */
+    /** null for no cap. */
     attn_logit_softcapping: positive.nullable().default(50),
     final_logit_softcapping: positive.nullable().default(30),
     query_pre_attn_scalar: positive.optional(),

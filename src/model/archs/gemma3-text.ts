@@ -1,12 +1,12 @@
-// Gemma 3 without images: five layers with a window to one without, each kind with positions of its own,
-// and norms around attention and MLP and on queries and keys.
+// Gemma 3's text decoder: five layers with a window, then one without, with separate RoPE; norms around attention and
+// MLP and on queries and keys.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, astype, clip } from "../../mlx/ops.ts";
 import { count, positive } from "../checkpoint/config.ts";
 import { normsAround } from "../design/design.ts";
 import { family } from "../design/family.ts";
 
-/** Of models with positions of their own for layers with a window. */
+/** Configuration keys of models with separate RoPE for layers with a window. */
 export const localRopeKeys = {
   max_position_embeddings: count.default(131_072),
   rope_theta: positive.default(1_000_000),
@@ -17,7 +17,7 @@ export const gemma3Text = family({
   config: {
     ...localRopeKeys,
     query_pre_attn_scalar: positive.default(256),
-    /** One layer of so many sees everything. */
+    /** Period of the layers without a window. */
     sliding_window_pattern: count.default(6),
   },
   defaults: {
@@ -40,14 +40,14 @@ export const gemma3Text = family({
   }),
 });
 
-/** The model was trained in bfloat16: its sums may leave the range of float16. */
+/** The model was trained in bfloat16: its sums may exceed the range of float16. */
 function addWithin(x: MlxArray, y: MlxArray): MlxArray {
   if (x.dtype !== "float16") return add(x, y);
   const exact = add(astype(x, "float32"), astype(y, "float32"));
   return astype(clip(exact, -65_504, 65_504), "float16");
 }
 
-/** The factor as the model was trained with, whatever it is computed in. */
+/** The factor is rounded to bfloat16, as in training, whatever the dtype. */
 function toNearestBfloat16(value: number): number {
   const unit = 2 ** (Math.floor(Math.log2(value)) - 7);
   return Math.round(value / unit) * unit;

@@ -1,4 +1,4 @@
-// Gemma 3 with images: of such a file, the part that reads and writes text.
+// Gemma 3 with vision: loads only the text decoder.
 import { textPart } from "../design/family.ts";
 import { gemma3Text } from "./gemma3-text.ts";
 

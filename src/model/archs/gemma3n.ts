@@ -1,6 +1,6 @@
-// Gemma 3n: several hidden states of a token, of which each layer computes one and predicts the others (AltUp), a
-// low-rank branch beside attention (LAuReL), sparse activations, an embedding for each layer, and last layers that
-// read the keys and values of earlier ones. Of such a file, the part that reads and writes text.
+// Gemma 3n: AltUp (several hidden states per token, of which each layer computes one and predicts the others), LAuReL
+// (a low-rank branch beside attention), sparse activations, per-layer embeddings, and last layers that read earlier
+// layers' keys and values. Loads only the text decoder.
 import { z } from "zod";
 import { slice, squeeze } from "../../mlx/ops.ts";
 import { count, integer, kvOwnersOf, positive, real } from "../checkpoint/config.ts";
@@ -21,9 +21,9 @@ const text = family({
     intermediate_size: z.union([count, z.array(count)]),
     num_kv_shared_layers: integer,
     final_logit_softcapping: positive.nullish(),
-    /** The share of activations that are zero, in each layer. */
+    /** Fraction of activations that are zero, per layer. */
     activation_sparsity_pattern: z.array(real).nullish(),
-    /** In place of it, in GGUF files: how many standard deviations above the mean those begin that are not zero. */
+    /** GGUF files have instead the threshold of activations, in standard deviations above the mean. */
     activation_deviations: z.array(real.nullable()).nullish(),
   },
   design: (config, weights) => {

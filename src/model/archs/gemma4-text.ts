@@ -1,6 +1,6 @@
-// Gemma 4 without images: layers with a window and layers without, with heads of their own sizes; keys that are values
-// too in some; and, by the model's size, an embedding for each layer with last layers that read the keys and values of
-// earlier ones, or experts beside the MLP.
+// Gemma 4's text decoder: layers with and without windows have heads of different sizes; some use keys as values;
+// depending on the model, per-layer embeddings and last layers that read earlier layers' keys and values, or experts
+// beside the MLP.
 import { z } from "zod";
 import type { Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -30,10 +30,10 @@ const keys = {
   ...localRopeKeys,
   num_attention_heads: count.default(8),
   num_key_value_heads: count.default(1),
-  /** Of layers without a window whose keys are values too. */
+  /** For layers without a window whose keys are their values. */
   num_global_key_value_heads: count.nullish(),
   head_dim: count.default(256),
-  /** Of layers without a window. */
+  /** For layers without a window. */
   global_head_dim: count.nullish().default(512),
   attention_k_eq_v: flag.default(false),
   vocab_size: count.default(262_144),
@@ -42,13 +42,13 @@ const keys = {
   num_kv_shared_layers: integer.nullish().default(20),
   use_double_wide_mlp: flag.default(true),
   sliding_window: integer.default(512),
-  /** One layer of so many sees everything. */
+  /** Period of the layers without a window. */
   sliding_window_pattern: count.default(5),
   rope_scaling: RopeScaling.default({ rope_type: "proportional", partial_rotary_factor: 0.25 }),
   final_logit_softcapping: positive.nullish().default(30),
   tie_word_embeddings: flag.default(true),
   enable_moe_block: flag.default(false),
-  /** By layer, the sizes that differ from those above: transformers saves these in place of the global ones. */
+  /** Sizes that differ by layer: transformers saves these in place of the global ones. */
   per_layer_config: z
     .record(
       word,
@@ -58,7 +58,7 @@ const keys = {
 };
 type Config = ConfigOf<typeof keys>;
 
-/** Of those that have experts. */
+/** Configuration of models with experts. */
 const ExpertsConfig = z.looseObject({
   num_experts: count,
   top_k_experts: count,
@@ -135,7 +135,7 @@ function gemma4Block(
   };
 }
 
-/** Adds what a token's experts make of it to what the MLP does: attended, dense (T, D) -> (T, D) */
+/** Adds the experts' output to the MLP's: attended, dense (T, D) -> (T, D) */
 function expertsBeside(
   config: Config,
   weights: Weights,

@@ -1,10 +1,10 @@
-// Gemma 4 with images and sound: of such a file, the part that reads and writes text.
+// Gemma 4 with vision and audio: loads only the text decoder.
 import { family, textPart } from "../design/family.ts";
 import { gemma4Text } from "./gemma4-text.ts";
 
 export const gemma4 = textPart(gemma4Text);
 
-/** Without layer inputs: configurations may leave out that there are none. */
+/** Configurations without per-layer inputs may leave the key out. */
 export const gemma4Unified = textPart(
   family({ like: gemma4Text, defaults: { hidden_size_per_layer_input: 0 } }),
 );

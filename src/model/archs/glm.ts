@@ -1,4 +1,4 @@
-// GLM 4's first models and GLM Edge: neighbouring features rotate together, half of each head unless it says.
+// GLM 4's first models and GLM Edge: neighbouring features rotate together, by default half of each head.
 import { family } from "../design/family.ts";
 
 export const glm = family({

@@ -1,4 +1,4 @@
-// GLM 4.5 to 4.7: experts chosen as in DeepSeek V3, and RoPE over a part of each head. Solar Open has the same.
+// GLM 4.5 to 4.7 and Solar Open: DeepSeek V3's routing, and RoPE over a part of each head.
 import { flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { correctedScores, expertKeys, expertsOf } from "../layers/expert-design.ts";

@@ -1,4 +1,4 @@
-// GLM 4 0414: GLM with half of each head rotated, and norms behind attention and MLP, too.
+// GLM 4 0414: GLM with norms after attention and MLP, too.
 import { family } from "../design/family.ts";
 import { glm } from "./glm.ts";
 

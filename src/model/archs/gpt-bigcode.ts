@@ -1,4 +1,4 @@
-// StarCoder and SantaCoder: GPT 2 whose heads share one key and value.
+// StarCoder and SantaCoder: GPT 2 with one KV head.
 import { flag, word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { arrangeGroups } from "../layers/qkv.ts";
@@ -12,7 +12,7 @@ export const gptBigcode = family({
   },
   design: ({ multi_query, num_attention_heads }, weights) => ({
     config: { num_key_value_heads: multi_query ? 1 : num_attention_heads },
-    // Where each head has its own, they stand side by side.
+    // Models with a key and value per head have them side by side.
     arrange: (name, sizes) => {
       if (!multi_query) arrangeGroups(weights, name, sizes);
     },

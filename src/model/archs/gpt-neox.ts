@@ -1,4 +1,4 @@
-// GPT NeoX and Pythia: layer norms, attention and MLP beside each other, a head's query, key and value side by side.
+// GPT NeoX and Pythia: layer norms, attention and MLP in parallel; each head's query, key and value are side by side.
 
 import { flag, word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

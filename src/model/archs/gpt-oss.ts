@@ -1,4 +1,4 @@
-// gpt-oss: experts in every layer, a window in every other, and an attention sink in each head.
+// gpt-oss: experts in every layer, a window in every other one, and an attention sink per head.
 import { count, positive } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { clippedSwiglu } from "../layers/activations.ts";
@@ -15,7 +15,7 @@ export const gptOss = family({
     sliding_window: 128,
   },
   keys: { n_routed_experts: "num_local_experts" },
-  // GGUF files have an ending for all names.
+  // GGUF's tensor names all end with a kind.
   names: { ".sinks.weight": ".sinks", ".mlp.router.": ".mlp.gate." },
   design: (config, weights) => ({
     slides: (layer) => layer % 2 === 0,

@@ -7,13 +7,13 @@ import { family } from "../design/family.ts";
 import { activationOf } from "../layers/activations.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** What GPT-J has, too. */
+/** Shared with GPT-J. */
 export const gpt = family({
   config: {
     max_position_embeddings: count,
     n_inner: count.nullish(),
     activation_function: word.default("gelu_new"),
-    /** Scores that are scaled otherwise, which few models have. */
+    /** Few models scale scores differently; they are refused. */
     scale_attn_weights: z.literal(true).default(true),
     scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
   },
@@ -25,7 +25,7 @@ export const gpt = family({
     max_position_embeddings: "n_positions",
     rms_norm_eps: "layer_norm_epsilon",
   },
-  // Masks.
+  // Stored attention masks.
   leftOut: /\.attn\.(masked_)?bias$/,
   design: ({ hidden_size, n_inner, activation_function }) => ({
     isLayerNorm: true,
@@ -50,7 +50,7 @@ export const gpt2 = family({
   },
 });
 
-/** The authors' files have matrices (in, out). */
+/** Transposes the authors' matrices (in, out). */
 function exchangeSides(weights: Weights, layer: string, dims: number): void {
   if (weights.shapeOf(`${layer}.self_attn.qkv_proj.weight`)?.join() !== `${dims},${3 * dims}`)
     return;

@@ -1,4 +1,4 @@
-// GPT-J: attention and MLP beside each other behind one layer norm, and neighbours that rotate together.
+// GPT-J: attention and MLP in parallel after one layer norm; neighbouring features rotate together.
 import { LoadError } from "../../files/load-error.ts";
 import { count, headsOf } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -7,7 +7,7 @@ import { gpt } from "./gpt2.ts";
 export const gptj = family({
   like: gpt,
   config: {
-    /** Features of each head that rotate: all of them if null. */
+    /** Number of rotary features per head; null for all. */
     rotary_dim: count.nullish(),
   },
   names: { ".attn.": ".self_attn." },

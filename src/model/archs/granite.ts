@@ -1,4 +1,4 @@
-// Granite 3: Llama with a factor on the embedding, on each branch, on the scores and on the logits.
+// Granite 3: Llama with factors on the embedding, each branch, the scores and the logits.
 import { divide } from "../../mlx/ops.ts";
 import { real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// Hunyuan's dense models: norms on queries and keys, behind RoPE.
+// Hunyuan's dense models: head norms after RoPE.
 import { flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 

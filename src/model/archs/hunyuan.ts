@@ -1,4 +1,4 @@
-// Hunyuan's models with experts: norms on queries and keys behind RoPE, and layers that take over keys and values.
+// Hunyuan's models with experts: head norms after RoPE, and layers that share keys and values.
 import { z } from "zod";
 import { count, flag, headsOf } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -6,7 +6,7 @@ import { routedMlp } from "../layers/experts.ts";
 import { projectionWith, rotatedFirst, takenOver } from "../layers/head-changes.ts";
 import { arrangeGroups } from "../layers/qkv.ts";
 
-/** One for all layers, or one a layer. */
+/** One for all layers, or one per layer. */
 const counts = z.union([count, z.array(count)]);
 
 const ofLayer = (given: number | number[], layer: number) =>
@@ -20,7 +20,10 @@ export const hunyuan = family({
     moe_intermediate_size: counts.nullish(),
     num_shared_expert: counts.default(1),
     use_mixed_mlp_moe: flag.default(false),
-    /** Of so many layers, all take over the keys and values of the first, before norms and RoPE. */
+    /**
+     * Cross-layer attention: groups of `cla_share_factor` layers share the first one's keys and values, before norms
+     * and RoPE.
+     */
     use_cla: flag.default(false),
     cla_share_factor: count.default(2),
   },
@@ -49,7 +52,7 @@ export const hunyuan = family({
   },
 });
 
-/** transformers leaves both out of the configurations that it saves: all of its models have them. */
+/** All of its models have them, but transformers leaves both out of saved configurations. */
 export const hunyuanV1Moe = family({
   like: hunyuan,
   defaults: { use_qk_norm: true, use_mixed_mlp_moe: true },

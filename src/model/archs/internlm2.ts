@@ -1,4 +1,4 @@
-// InternLM 2 and 2.5: Llama with the queries of each KV head beside its key and value, under other names.
+// InternLM 2 and 2.5: Llama with other names; each KV head's queries, key and value are side by side.
 import { family } from "../design/family.ts";
 import { arrangeGroups } from "../layers/qkv.ts";
 

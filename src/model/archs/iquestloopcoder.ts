@@ -1,5 +1,5 @@
-// IQuest Loop Coder: Llama whose layers are passed twice. The second time each head attends to the keys of the first
-// time, and to those of the second within a window, and a gate mixes what it gets.
+// IQuest Loop Coder: Llama that runs its layers twice. In the second pass each head attends to the first pass's keys
+// and, within a window, to the second's; a gate mixes both.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -43,9 +43,9 @@ export const iquestLoopCoder = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const scale = all.headDim ** -0.5;
     const kvWidth = 2 * all.kvHeads * all.headDim;
-    /** Of each layer, its two passes. */
+    /** Both passes of each layer. */
     const passes: { first(): Block; second(): Block }[] = [];
-    /** Keys and values of the first pass, which the second reads. */
+    /** The first pass's keys and values, which the second pass reads. */
     const crossings = Array.from({ length: layers }, (_, from): Crossing => {
       return { from, to: layers + from, width: kvWidth };
     });
@@ -55,7 +55,7 @@ export const iquestLoopCoder = family({
       const crossing = crossings[layer]!;
       const sizes = ownHeads(weights, attention, all);
       const width = sizes.heads * sizes.headDim;
-      // Gates are made of queries with their position, so that RoPE comes before attention.
+      // Gates depend on rotated queries, so RoPE comes before attention.
       const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
       const oProj = weights.linear(`${attention}.o_proj`, headFeatures(sizes), dims);
       const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
@@ -101,7 +101,7 @@ export const iquestLoopCoder = family({
   },
 });
 
-/** gate * far + (1 - gate) * near, with a gate a head that its query opens. */
+/** gate * far + (1 - gate) * near, with a gate per head computed from its query. */
 function gatedMix(weights: Weights, name: string, sizes: AttentionSizes) {
   const { heads, headDim } = sizes;
   const own = headFeatures(sizes, 1);

@@ -1,5 +1,5 @@
-// Kimi K3: Kimi Linear with experts of a smaller vector, and layers that take a mixture of what earlier ones have made
-// in place of its sum. Of files that also see, the part that reads and writes text.
+// Kimi K3: Kimi Linear with experts in a smaller space, and layers that read a mixture of earlier layers' outputs in
+// place of the residual sum. From multimodal files, loads the text decoder.
 import { z } from "zod";
 import { count, flag, real } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
@@ -7,7 +7,7 @@ import { mixedResiduals } from "../design/mixed-residuals.ts";
 import { situ } from "../layers/activations.ts";
 import { kimiLayers, kimiLinear } from "./kimi-linear.ts";
 
-/** Of experts of a smaller vector: the matrices into it and back. */
+/** Projections of the experts' smaller space. */
 const LATENT_NAMES = { into: "routed_expert_down_proj", back: "routed_expert_up_proj" };
 
 const text = family({
@@ -16,7 +16,7 @@ const text = family({
     hidden_act: z.literal("situ").default("situ"),
     activation_situ_beta: real.nullish(),
     activation_situ_linear_beta: real.nullish(),
-    /** So many layers add to one sum, which later ones mix; all to one where there is none. */
+    /** Layers per residual sum; undefined for one sum. */
     attn_res_block_size: count.nullish(),
     mla_use_nope: z.literal(true).default(true),
     mla_use_output_gate: flag.default(false),

@@ -1,4 +1,4 @@
-// Kimi Linear: a delta net with a decay for each feature in most layers, latent attention in the others, and experts.
+// Kimi Linear: a delta net with a decay per feature in most layers, latent attention in the others, and experts.
 import { z } from "zod";
 import { type BaseConfig, count, integer, layerTypes, real } from "../checkpoint/config.ts";
 import type { LayerStates } from "../contract/states.ts";
@@ -8,16 +8,16 @@ import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { type LatentParts, latentKeys, latentLayers } from "../layers/latent-layers.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Of delta nets: in linear_attn_config, or at the top level as transformers saves them. */
+/** Keys of delta nets: in linear_attn_config, or at the top level as transformers saves them. */
 const linearKeys = {
   linear_attn_config: z
     .looseObject({
-      /** Those with a delta net; the first layer is 1. */
+      /** Layers with a delta net, counted from 1. */
       kda_layers: z.array(count),
       num_heads: count,
       head_dim: count,
       short_conv_kernel_size: count.default(4),
-      /** Of the logarithm of a decay. */
+      /** Lower bound of a decay's logarithm. */
       gate_lower_bound: real.negative().nullish(),
     })
     .nullish(),
@@ -57,7 +57,7 @@ export const kimiLinear = family({
   }),
 });
 
-/** A delta net in layers that have one, and latent attention in the others. */
+/** Delta nets and latent attention, by layer. */
 export function kimiLayers(config: KimiConfig, weights: Weights, own: Partial<LatentParts>) {
   const { linear_attn_config: linear, hidden_size: dims, rms_norm_eps: eps } = config;
   const heads = linear?.num_heads ?? config.linear_num_heads;
@@ -68,7 +68,7 @@ export function kimiLayers(config: KimiConfig, weights: Weights, own: Partial<La
       ? linear.kda_layers.includes(layer + 1)
       : config.layer_types?.[layer] === "linear_attention";
   const parts = { eps, least: linear?.gate_lower_bound };
-  // Its positions are in the delta nets: nothing is rotated.
+  // Delta nets encode positions; latent attention rotates nothing.
   const latent = latentLayers(config, weights, { rope: undefined, ...own });
   return (name: string, layer: number, states: LayerStates) =>
     isLinear(layer)

@@ -1,4 +1,4 @@
-// Klear: experts and an MLP that all tokens go through, mixed by a share of each that follows from the token.
+// Klear: experts and a shared MLP, mixed by coefficients computed from the token.
 import { add, astype, multiply, slice, softmax } from "../../mlx/ops.ts";
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

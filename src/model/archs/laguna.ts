@@ -1,4 +1,4 @@
-// Laguna, by Poolside: heads and RoPE that differ from layer to layer, and a gate for each head.
+// Laguna, by Poolside: heads and RoPE differ by layer, with a gate per head.
 import { z } from "zod";
 import { astype, logAddExp } from "../../mlx/ops.ts";
 import { count, flag, headsOf, real } from "../checkpoint/config.ts";

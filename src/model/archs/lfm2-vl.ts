@@ -1,4 +1,4 @@
-// LFM 2 VL, which also sees: of such a file, the part that reads and writes text.
+// LFM 2 VL: loads only the text decoder.
 import { textPart } from "../design/family.ts";
 import { lfm2 } from "./lfm2.ts";
 

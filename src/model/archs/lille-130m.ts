@@ -20,7 +20,7 @@ export const lille130m = family({
   },
   design: (config) => ({
     rotatesNeighbours: true,
-    // Eight thirds of it, to the nearest multiple of 256.
+    // 8 / 3 of the hidden size, rounded to the nearest multiple of 256.
     hidden: 256 * Math.round(Math.floor((8 * config.hidden_size) / 3) / 256),
   }),
 });

@@ -1,4 +1,4 @@
-// Llama 2, 3, 3.1, 3.2, SmolLM2 and the many models of the same make.
+// Llama 2 and 3, SmolLM2 and the many models like them.
 import { family } from "../design/family.ts";
 
 export const llama = family({});

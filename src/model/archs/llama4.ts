@@ -1,5 +1,5 @@
-// Llama 4: attention within chunks in layers with RoPE, to all tokens in those without, and one expert of many beside
-// one that all tokens go through. Of files that also see, the part that reads and writes text.
+// Llama 4: chunked attention in layers with RoPE, full attention in those without; one routed and one shared expert
+// per token. From multimodal files, loads the text decoder.
 import { z } from "zod";
 import { count, flag, integer, layerTypes, positive, real } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
@@ -10,13 +10,13 @@ const text = family({
   config: {
     ...expertKeys,
     attention_chunk_size: count.nullish(),
-    /** Those with RoPE are chunked unless it says. */
+    /** By default the layers with RoPE are chunked. */
     layer_types: layerTypes("chunked_attention", "full_attention").nullish(),
-    /** Of layers without experts; intermediate_size is an expert's. */
+    /** MLP width of layers without experts; intermediate_size is an expert's. */
     intermediate_size_mlp: count,
     n_routed_experts: integer.default(0),
     num_experts_per_tok: z.literal(1).default(1),
-    /** 0 or false for layers without RoPE: every fourth unless it says. */
+    /** 0 or false for layers without RoPE; by default every fourth. */
     no_rope_layers: z.array(z.union([integer, flag])).nullish(),
     use_qk_norm: flag.default(true),
     attn_temperature_tuning: z.union([integer, flag]).default(true),
@@ -36,7 +36,7 @@ const text = family({
       attention: { chunked: true },
       rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
       rotatesNeighbours: true,
-      // They come behind RoPE, which changes no head's length: they may as well come before.
+      // The norms follow RoPE, which preserves each head's norm, so they may come first.
       headNorms: config.use_qk_norm ? "plain" : undefined,
       parts: (_, __, { rope }) => (rope ? {} : { qNorm: undefined, kNorm: undefined }),
       around: (attend, { sizes, layer }) =>

@@ -1,4 +1,4 @@
-// LongCat Flash Lite: LongCat Flash with embeddings of the last few tokens together, beside that of each.
+// LongCat Flash Lite: LongCat Flash with n-gram embeddings beside the tokens' own.
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -22,9 +22,9 @@ import { longcatFlash } from "./longcat-flash.ts";
 
 const keys = {
   ngram_vocab_size_ratio: count.default(78),
-  /** The most tokens that an embedding is of. */
+  /** Maximum n of an n-gram. */
   emb_neighbor_num: integer.min(2).max(64).default(4),
-  /** Embeddings for each number of tokens. */
+  /** Embeddings per n. */
   emb_split_num: count.max(64).default(4),
 };
 
@@ -35,7 +35,7 @@ export const longcatFlashNgram = family({
   design: (config, weights) => ({ makeInput: (states) => ngramInput(config, weights, states) }),
 });
 
-/** The mean of a token's embedding and those of the two, three and so on tokens that end with it. */
+/** The mean of the token's embedding and those of the n-grams that end with it. */
 function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
   const total = each * (most - 1);
@@ -63,7 +63,7 @@ function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: Lay
   };
 }
 
-/** The token before each, the one before that, and so on; 0 before a sequence begins: (T) int64 each. */
+/** The previous token, the one before it, and so on; 0 before the sequence begins: (T) int64 each. */
 function tokensBefore(weights: Weights, states: LayerStates, count: number) {
   const delays = Array.from({ length: count }, (_, channel) => channel + 1);
   const before = delayed(weights, states, delays);

@@ -1,5 +1,5 @@
-// LongCat Flash: two latent attentions and two MLPs in each layer, with experts beside the second half. Some experts
-// give back what they get.
+// LongCat Flash: two latent attentions and two MLPs per layer, with experts in parallel to the second half. Some are
+// identity experts.
 import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { count, flag, integer } from "../checkpoint/config.ts";
@@ -17,7 +17,7 @@ export const longcatFlash = family({
     moe_intermediate_size: count,
     zero_expert_num: integer.default(0),
     zero_expert_type: z.literal("identity").default("identity"),
-    /** Whether queries and latents are scaled, by what they are narrower than hidden states. */
+    /** Whether to scale queries and latents by sqrt(hidden size / rank). */
     mla_scale_q_lora: flag.default(true),
     mla_scale_kv_lora: flag.default(true),
   },
@@ -42,7 +42,7 @@ export const longcatFlash = family({
     const { n_routed_experts: first, zero_expert_num: identities } = config;
     const surplus = Array.from({ length: identities }, (_, i) => first + i).join("|");
     return {
-      // transformers saves weights of identity experts too, which nothing uses.
+      // transformers also saves weights for identity experts; they are unused.
       ignored: [new RegExp(`\\.mlp\\.experts\\.(${surplus})\\.`)],
       layer: (name, layer, states) => {
         const halves = [0, 1].map((half) => ({

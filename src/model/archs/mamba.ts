@@ -1,4 +1,4 @@
-// Mamba and Falcon Mamba: recurrent layers and nothing else.
+// Mamba and Falcon Mamba: only recurrent layers.
 import type { MlxArray } from "../../mlx/array.ts";
 import { count, flag, positive, withoutAttention } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// Mamba 2: recurrent layers and nothing else.
+// Mamba 2: only recurrent layers.
 import { count, StepLimits, withoutAttention } from "../checkpoint/config.ts";
 import type { Design } from "../design/design.ts";
 import { family } from "../design/family.ts";

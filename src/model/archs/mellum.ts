@@ -1,4 +1,4 @@
-// Mellum: Qwen 3's experts with a window in some layers, which have positions of their own.
+// Mellum: Qwen 3's experts, with windows in some layers and separate RoPE for them.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";

@@ -1,5 +1,5 @@
-// MiMo V2 Flash: windows with attention sinks in most layers, each kind with heads and positions of its own. Values have
-// fewer features than keys.
+// MiMo V2 Flash: windows with attention sinks in most layers; both kinds of layers have their own heads and RoPE.
+// Values have fewer features than keys.
 import { z } from "zod";
 import { count, flag, headsOf, positive, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// MiniCPM: Llama with a factor on the embedding, on each branch and on the logits.
+// MiniCPM: Llama with factors on the embedding, each branch and the logits.
 import { divide } from "../../mlx/ops.ts";
 import { count, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

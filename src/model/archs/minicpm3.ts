@@ -1,4 +1,4 @@
-// MiniCPM 3: MiniCPM with latent attention, in which features that rotate together are half of them apart.
+// MiniCPM 3: MiniCPM with latent attention; feature i rotates with i + D / 2.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { latentKeys, latentLayers } from "../layers/latent-layers.ts";

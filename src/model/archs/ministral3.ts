@@ -1,4 +1,4 @@
-// Ministral 3: Mistral whose queries grow with their position.
+// Ministral 3: Mistral with queries scaled by position.
 import { count, positive, RopeScaling, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { withTemperature } from "../layers/head-changes.ts";

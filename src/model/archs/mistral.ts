@@ -1,4 +1,4 @@
-// Mistral: Llama with a window in every layer, where the configuration gives one.
+// Mistral: Llama with a window in every layer, if the configuration has one.
 import { family } from "../design/family.ts";
 
 export const mistral = family({ design: () => ({ slides: () => true }) });

@@ -1,4 +1,4 @@
-// Mistral 3, Pixtral, LLaVA and others that also see: of such a file, the part that reads and writes text.
+// Mistral 3, Pixtral, LLaVA and other vision models: loads only the text decoder.
 import { LoadError, quoted } from "../../files/load-error.ts";
 import { type Architecture, TEXT, textPart } from "../design/family.ts";
 import { llama } from "./llama.ts";
@@ -8,7 +8,7 @@ import { mistral4 } from "./mistral4.ts";
 
 const sevenBillion = { hidden_size: 4096, num_hidden_layers: 32, num_attention_heads: 32 };
 
-/** With what configurations leave out where it is as usual. */
+/** Text decoders by model_type, and values that their configurations leave out. */
 const textModels = new Map<string, { text: Architecture; usual: object }>([
   ["llama", { text: llama, usual: { ...sevenBillion, intermediate_size: 11_008 } }],
   ["ministral3", { text: ministral3, usual: {} }],

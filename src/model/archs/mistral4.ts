@@ -1,4 +1,4 @@
-// Mistral 4: DeepSeek's latent attention, with queries that grow with their position, and experts chosen by softmax.
+// Mistral 4: DeepSeek's latent attention with queries scaled by position, and softmax routing.
 import { z } from "zod";
 import { count, positive, RopeScaling, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

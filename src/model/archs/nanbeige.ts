@@ -1,4 +1,4 @@
-// Nanbeige: Llama whose layers are passed several times, each time with keys and values of their own.
+// Nanbeige: Llama that runs its layers several times, each loop with its own keys and values.
 import { z } from "zod";
 import { count, flag, headsOf, real } from "../checkpoint/config.ts";
 import { makeRope, ropeOptions } from "../contract/rope.ts";
@@ -16,10 +16,10 @@ import {
 export const nanbeige = family({
   config: {
     num_loops: count.max(16).default(1),
-    /** One for each loop behind the first. */
+    /** One per loop after the first. */
     loop_loss_weights: z.array(real).max(15).nullish(),
     skip_loop_final_norm: flag.default(false),
-    /** What no published model has. */
+    /** No published model has these. */
     enable_double_loop_split: z.literal(false).default(false),
     loop_share_kv: z.literal(false).default(false),
     enable_depth_attention: z.literal(false).default(false),
@@ -32,7 +32,7 @@ export const nanbeige = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const attention = { scale: all.headDim ** -0.5 };
     const norm = rmsNorm(weights, "model.norm", dims, eps);
-    /** Makes the block of a layer's next loop. */
+    /** Makes a layer's block for its next loop. */
     const next: (() => Block)[] = [];
     return {
       config: { num_hidden_layers: layers * loops },

@@ -17,7 +17,7 @@ export const nanochat = family({
     const norm = plainNorm(weights, config.hidden_size, config.rms_norm_eps);
     return {
       makeNorm: () => norm,
-      // They come behind RoPE, which changes no head's length: they may as well come before.
+      // The norms follow RoPE, which preserves each head's norm, so they may come first.
       headNorms: "plain",
       rope: (whole) => backwards(weights, whole()),
       activation: squaredRelu,

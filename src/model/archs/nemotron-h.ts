@@ -1,4 +1,4 @@
-// Nemotron H: one thing a layer, as its pattern says: Mamba 2, attention, an MLP or experts.
+// Nemotron H: each layer is one of Mamba 2, attention, an MLP or experts, as its pattern says.
 
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
@@ -11,7 +11,7 @@ import { plainMlp } from "../layers/layers.ts";
 import { mamba2Keys, mamba2Layer } from "../layers/mamba2-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
-/** A letter a layer, or a word. */
+/** A letter or a word per layer. */
 const kinds = new Map([
   ["M", "mamba"],
   ["mamba", "mamba"],
@@ -36,7 +36,7 @@ export const nemotronH = family({
     layer_types: z.array(word).nullish(),
     n_routed_experts: integer.nullish(),
     moe_shared_expert_intermediate_size: integer.nullish(),
-    /** Of what experts take, if they do not take the hidden state itself. */
+    /** Size of the experts' smaller space; undefined if they read the hidden state. */
     moe_latent_size: integer.nullish(),
     norm_topk_prob: flag.nullish(),
   },

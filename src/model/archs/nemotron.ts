@@ -1,4 +1,4 @@
-// Nemotron 3 and 4, Minitron: layer norms stored as their distance from 1, a plain MLP with squared ReLU.
+// Nemotron 3 and 4, Minitron: layer norms stored as weight - 1, an MLP without a gate and with squared ReLU.
 
 import { word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,5 +1,5 @@
 // OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
-// with norms behind both.
+// with norms after both.
 import { flag, headsOf, layerTypes, positive } from "../checkpoint/config.ts";
 import { makeRope } from "../contract/rope.ts";
 import { normsBehind, usualNorms } from "../design/design.ts";
@@ -10,7 +10,7 @@ import { joinConvolutions } from "../layers/recurrent-layers.ts";
 export const olmoHybrid = family({
   config: {
     ...deltaNetKeys,
-    /** Whether betas are up to 2. */
+    /** Whether betas reach 2 instead of 1. */
     linear_allow_neg_eigval: flag.default(false),
     layer_norm_epsilon: positive.default(1e-5),
     layer_types: layerTypes("linear_attention", "full_attention").nullish(),

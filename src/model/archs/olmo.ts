@@ -1,14 +1,14 @@
-// OLMo 1: layer norms without weights, and in some models limits to queries, keys and values.
+// OLMo 1: layer norms without weights, and in some models clipped queries, keys and values.
 import { count, positive } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 
 export const olmo = family({
   config: {
     clip_qkv: positive.nullish(),
-    /** Of both halves of an MLP, in configurations of the authors' own code. */
+    /** Width of gate and up together, in configurations of the authors' code. */
     mlp_hidden_size: count.nullish(),
   },
-  // As the authors' own code writes it, and not transformers.
+  // Names of the authors' code, not of transformers.
   keys: {
     hidden_size: "d_model",
     num_hidden_layers: "n_layers",

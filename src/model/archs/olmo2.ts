@@ -1,4 +1,4 @@
-// OLMo 2: norms behind attention and MLP instead of before, and over all of the queries and keys.
+// OLMo 2: norms after attention and MLP instead of before, and over all queries and all keys at once.
 import { headsOf } from "../checkpoint/config.ts";
 import { makeRope, ropeOptions } from "../contract/rope.ts";
 import { normsBehind } from "../design/design.ts";
@@ -11,7 +11,7 @@ export const olmo2 = family({
     return {
       norms: normsBehind,
       normsAllHeads: true,
-      // A context that was stretched is so for the layers that see all of it.
+      // RoPE scaling applies only to layers without a window.
       rope: (whole, window) => (window === undefined ? whole() : near),
     };
   },

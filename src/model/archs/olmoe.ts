@@ -1,4 +1,4 @@
-// OLMoE: experts in every layer, and norms over all of the queries and keys.
+// OLMoE: experts in every layer, and norms over all queries and all keys at once.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";

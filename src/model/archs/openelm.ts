@@ -1,4 +1,4 @@
-// OpenELM: layers that grow towards the end, in heads and in width.
+// OpenELM: heads and width grow from layer to layer.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { count, flag, positive } from "../checkpoint/config.ts";
@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const openelm = family({
   config: {
     head_dim: count,
-    /** Those of layers are listed. */
+    /** The configuration lists the layers' counts. */
     num_attention_heads: count.default(1),
     num_query_heads: z.array(count),
     num_kv_heads: z.array(count),
@@ -48,7 +48,7 @@ export const openelm = family({
   },
 });
 
-/** But not below nine tenths of it. */
+/** At least 0.9 * size. */
 function nearestMultiple(size: number, divisor: number): number {
   const nearest = Math.max(divisor, Math.floor((size + divisor / 2) / divisor) * divisor);
   return nearest < 0.9 * size ? nearest + divisor : nearest;

@@ -1,4 +1,4 @@
-// Phi 1, 1.5 and 2: attention and MLP beside each other behind one layer norm, and biases everywhere.
+// Phi 1, 1.5 and 2: attention and MLP in parallel after one layer norm, and biases everywhere.
 
 import { z } from "zod";
 import { word } from "../checkpoint/config.ts";
@@ -8,7 +8,7 @@ import { activationOf } from "../layers/activations.ts";
 export const phi = family({
   config: {
     hidden_act: word.default("gelu_new"),
-    /** Norms of queries and keys, which none of them has. */
+    /** No published model has norms on queries and keys. */
     qk_layernorm: z.literal(false).default(false),
   },
   defaults: { rms_norm_eps: 1e-5, partial_rotary_factor: 0.5 },

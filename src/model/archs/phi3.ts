@@ -1,4 +1,4 @@
-// Phi 3, 3.5 and 4-mini: one matrix for queries, keys and values, one for the MLP's two halves.
+// Phi 3, 3.5 and 4-mini: fused queries, keys and values, and fused gate and up.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 
@@ -7,7 +7,7 @@ export const phi3 = family({
   defaults: { max_position_embeddings: 131_072 },
   design: ({ original_max_position_embeddings, rope_scaling: scaling }) => ({
     slides: () => true,
-    // The length it was trained with first stands beside the scaling, not in it.
+    // The original length is a key beside the scaling.
     config: { rope_scaling: scaling && { original_max_position_embeddings, ...scaling } },
   }),
 });

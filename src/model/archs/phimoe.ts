@@ -1,4 +1,4 @@
-// Phi 3.5 MoE: layer norms, biases, and experts chosen one after the other.
+// Phi 3.5 MoE: layer norms, biases, and sparsemixer routing, which chooses two experts one after the other.
 import { real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";

@@ -1,4 +1,4 @@
-// Phixtral: Phi 2 with experts. Attention and experts are beside each other.
+// Phixtral: Phi 2 with experts, in parallel to attention.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { activationOf } from "../layers/activations.ts";

@@ -1,4 +1,5 @@
-// PLaMo 13B: attention and MLP beside each other behind one norm; the first query of each KV head, then the second.
+// PLaMo 13B: attention and MLP in parallel after one norm; queries are ordered by their place in a GQA group, then by
+// KV head.
 import { LoadError } from "../../files/load-error.ts";
 import { count, flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -6,7 +7,7 @@ import { family } from "../design/family.ts";
 export const plamo = family({
   config: {
     n_shared_head: count.default(8),
-    /** GGUF files have the queries of a KV head beside each other. */
+    /** GGUF files order them by KV head. */
     rows_in_order: flag.default(false),
   },
   design: ({ num_attention_heads: all, n_shared_head: shared, rows_in_order }, weights) => {

@@ -1,4 +1,5 @@
-// PLaMo 2: a kind of Mamba in every other layer, attention in the others, and norms before and behind both and MLPs.
+// PLaMo 2: a variant of Mamba in every other layer, attention in the others, and norms before and after mixers and
+// MLPs.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { count, flag, integer } from "../checkpoint/config.ts";
@@ -37,7 +38,7 @@ export const plamo2 = family({
     headwiseNorms: {
       query: "q_weight",
       key: "k_weight",
-      // Their epsilon is this, whatever the configuration says of the others.
+      // Their epsilon is fixed, whatever the configuration says.
       norm: (x) => weights.device.rmsNorm(x, undefined, 1e-6),
     },
     mix: (name, layer, states) =>
@@ -56,13 +57,13 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
   const { hidden_size: dims, mamba_num_heads: heads, hidden_size_per_head: headDim } = config;
   const { mamba_d_state: stateSize, mamba_d_conv: taps, rms_norm_eps: eps } = config;
   const [channels, rank] = [heads * headDim, Math.max(64, Math.floor(dims / 16))];
-  // The gate and the values of each head are side by side; Mamba has all values, then all gates.
+  // Gate and values alternate head by head; Mamba has all values, then all gates.
   weights.check(`${name}.in_proj`, [2 * channels, dims]);
   weights.reorder(`${name}.in_proj`, [
     ...everyOther(heads, headDim, 1),
     ...everyOther(heads, headDim, 0),
   ]);
-  // Keys, queries and steps; Mamba has steps first.
+  // Keys, queries, steps; Mamba has steps first.
   weights.check(`${name}.bcdt_proj`, [2 * stateSize + rank, channels]);
   weights.pick(`${name}.bcdt_proj`, `${name}.x_proj`, [
     { first: 2 * stateSize, count: rank },

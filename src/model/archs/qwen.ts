@@ -1,10 +1,10 @@
-// Qwen 1 and 1.8B, 7B, 14B, 72B of its time: one matrix for queries, keys and values.
+// Qwen 1 (1.8B, 7B, 14B, 72B): one matrix for queries, keys and values.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 
 export const qwen = family({
   config: {
-    /** What it was trained with. Beyond that its authors change RoPE and the scores, here it ends. */
+    /** The trained length. Beyond it the authors change RoPE and scores; here sequences end. */
     max_position_embeddings: count.default(8192),
   },
   keys: {
@@ -14,6 +14,6 @@ export const qwen = family({
     max_position_embeddings: "seq_length",
   },
   names: { ".mlp.w1.": ".mlp.up_proj.", ".mlp.w2.": ".mlp.gate_proj." },
-  // The size is that of both halves.
+  // The configured width is that of gate and up together.
   design: (config) => ({ hidden: config.intermediate_size / 2 }),
 });

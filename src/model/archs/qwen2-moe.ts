@@ -1,4 +1,4 @@
-// Qwen 1.5's and 2's mixtures of experts: beside them a wider one that all tokens go through, with a gate.
+// Qwen 1.5 and 2 with experts, and a wider, gated shared expert.
 import { z } from "zod";
 import { count, integer } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

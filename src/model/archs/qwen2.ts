@@ -5,11 +5,11 @@ import { family } from "../design/family.ts";
 export const qwen2 = family({
   config: {
     use_sliding_window: flag.nullish(),
-    /** With windows in use, the layers from this one on have them. */
+    /** If windows are in use, the first layer that has one. */
     max_window_layers: integer.nullish(),
   },
   defaults: { rope_theta: 1_000_000 },
-  // A window in the configuration does not mean that it is used.
+  // sliding_window applies only with use_sliding_window.
   design: ({ use_sliding_window, max_window_layers }) => ({
     slides: (layer) => use_sliding_window === true && layer >= (max_window_layers ?? 0),
   }),

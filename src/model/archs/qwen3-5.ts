@@ -1,5 +1,5 @@
-// Qwen 3.5 and its successors, dense and with experts: Qwen 3 Next with its tensors in another order. Of files that
-// also see, the part that reads and writes text.
+// Qwen 3.5 and its successors, dense and with experts: Qwen 3 Next with its tensors in another order. From multimodal
+// files, loads the text decoder.
 import { integer } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
 import { qwen3Next } from "./qwen3-next.ts";

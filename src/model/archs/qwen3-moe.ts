@@ -1,4 +1,4 @@
-// Qwen 3's mixtures of experts: in most layers each token goes through a few of many small MLPs.
+// Qwen 3 with experts in most layers.
 import { family } from "../design/family.ts";
 import { qwen2Moe } from "./qwen2-moe.ts";
 

@@ -1,4 +1,4 @@
-// Qwen 3 Next: a gated delta net in three layers of four, gated attention in the fourth, and experts.
+// Qwen 3 Next: a gated delta net in three of four layers, gated attention in the fourth, and experts.
 import { count, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { arrangeDeltaNet, deltaNet, deltaNetKeys, deltaNetSizes } from "../layers/delta-net.ts";
@@ -19,7 +19,7 @@ export const qwen3Next = family({
         ? config.layer_types[layer] === "linear_attention"
         : (layer + 1) % config.full_attention_interval !== 0;
     return {
-      // The authors' files keep norms as their distance from 1. They have convolutions in PyTorch's order.
+      // The authors' files store norms as weight - 1 and convolutions in PyTorch's order.
       normOffset: weights.shapeOf("model.layers.0.linear_attn.conv1d.weight")?.[1] === 1 ? 1 : 0,
       slides: () => false,
       attentionName: (layer) => (isLinear(layer) ? "linear_attn" : "self_attn"),
@@ -31,7 +31,7 @@ export const qwen3Next = family({
       },
       headNorms: ["q_norm", "k_norm"],
       outputGate: { name: "gate_proj" },
-      // The file has a head's query and its gate side by side.
+      // Files have a head's query and its gate side by side.
       arrange: (name, { dims, heads, headDim }) => {
         weights.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
         weights.pick(`${name}.q_proj`, `${name}.gate_proj`, everyOther(heads, headDim, 1));

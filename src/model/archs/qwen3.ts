@@ -1,4 +1,4 @@
-// Qwen 3, its dense models: queries and keys are normed, head by head.
+// Qwen 3, dense: norms on each head of queries and keys.
 import { family } from "../design/family.ts";
 import { qwen2 } from "./qwen2.ts";
 

@@ -1,4 +1,4 @@
-// RecurrentGemma (Griffin): a gated linear recurrence of each channel in most layers, attention within a window in the
+// RecurrentGemma (Griffin): a gated linear recurrence per channel in most layers, attention within a window in the
 // others.
 import { count, flag, headsOf, layerTypes, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -12,7 +12,7 @@ export const recurrentGemma = family({
     attention_window_size: count.default(2048),
     logits_soft_cap: real.nullish(),
     embeddings_scale_by_sqrt_dim: flag.default(true),
-    /** One after the other, again and again; some configurations have an underscore before. */
+    /** The pattern of layers, repeated; some configurations prefix the key with an underscore. */
     block_types: kinds.nullish(),
     _block_types: kinds.nullish(),
   },

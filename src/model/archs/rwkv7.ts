@@ -1,4 +1,4 @@
-// RWKV 7 (Goose): a recurrent state for each head, and no attention at all.
+// RWKV 7 (Goose): a recurrent state per head, no attention.
 import { add } from "../../mlx/ops.ts";
 import { withoutAttention } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -14,12 +14,12 @@ export const rwkv7 = family({
     max_position_embeddings: 1_048_576,
   },
   keys: { rms_norm_eps: "norm_eps" },
-  // There are no values before the first layer's; some files have matrices for a share of them.
+  // The first layer mixes no earlier values; some files have unused matrices for it.
   leftOut: /^model\.layers\.0\.attn\.v_lora\./,
   design: (config, weights) => {
     const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
     const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
-    // What all layers add to their values: those of the first.
+    // Later layers mix the first layer's values into theirs.
     const first: Crossing = { from: 0, to: layers - 1, width: dims };
     return {
       makeNorm,

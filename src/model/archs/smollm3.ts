@@ -1,4 +1,4 @@
-// SmolLM 3: Llama with every fourth layer blind to positions.
+// SmolLM 3: Llama without RoPE in every fourth layer.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { count, integer } from "../checkpoint/config.ts";
@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const smollm3 = family({
   config: {
     no_rope_layer_interval: count.default(4),
-    /** A number a layer: 1 where it does apply RoPE, in spite of the name. */
+    /** Per layer; 1 means that RoPE is applied, in spite of the name. */
     no_rope_layers: z.array(integer).nullish(),
   },
   design: ({ no_rope_layer_interval: interval, no_rope_layers: listed, num_hidden_layers }) => {

@@ -1,4 +1,4 @@
-// Spark 2.5: a window in three layers of four with positions of its own, and a gate on each head's output.
+// Spark 2.5: a window with its own RoPE in three of four layers, and a gate on each head's output.
 import { z } from "zod";
 import { astype, sigmoid } from "../../mlx/ops.ts";
 import { count, LayerRope, word } from "../checkpoint/config.ts";

@@ -1,5 +1,5 @@
-// StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP beside each other, and
-// a layer norm on each head of queries and keys.
+// StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP in parallel and layer
+// norms on each head of queries and keys.
 
 import { flag } from "../checkpoint/config.ts";
 import { joined } from "../checkpoint/stored/arrangement.ts";
@@ -27,7 +27,7 @@ export const stablelm = family({
   }),
 });
 
-/** The authors' files have a tensor a head. */
+/** The authors' files have one tensor per head. */
 function joinNorms(weights: Weights, name: string, heads: number, headDim: number): void {
   if (weights.has(`${name}.weight`)) return;
   const each = Array.from({ length: heads }, (_, i) => `${name}.norms.${i}.weight`);

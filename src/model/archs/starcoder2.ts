@@ -1,4 +1,4 @@
-// StarCoder 2: layer norms, a plain MLP, biases everywhere, and a window.
+// StarCoder 2: layer norms, an MLP without a gate, biases everywhere, and a window.
 
 import { word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,5 +1,5 @@
-// Talkie: norms without weights, a learned factor on each branch and each head of queries, and in each layer the
-// embedding once more.
+// Talkie: norms without weights, a learned factor on each branch and each head of queries, and the embedding added
+// again in each layer.
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply, reshape } from "../../mlx/ops.ts";
 import { flag, real } from "../checkpoint/config.ts";
@@ -11,9 +11,9 @@ import { headFeatures, plainNorm, projection } from "../layers/layers.ts";
 
 export const talkie = family({
   config: {
-    /** In GGUF files half of the rows of queries and keys have the other sign, so that RoPE rotates as usual. */
+    /** GGUF files negate half of the rows of queries and keys, so that RoPE rotates as usual. */
     rotates_forwards: flag.default(false),
-    /** What other files have as a tensor. */
+    /** GGUF's form of the tensor lm_head_gain. */
     logit_gain: real.nullish(),
   },
   defaults: { rope_theta: 1_000_000, rms_norm_eps: 2 ** -23 },
@@ -32,7 +32,7 @@ export const talkie = family({
     weights.rename({ lm_head_gain: "model.lm_head_gain" });
     if (weights.has("lm_head")) weights.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
-    /** What all layers add again. */
+    /** The embedding, which every layer adds again. */
     const embedded: Crossing = { from: -1, to: config.num_hidden_layers - 1, width: dims };
     const logitGain =
       config.logit_gain == null
@@ -46,7 +46,7 @@ export const talkie = family({
         const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
         const headGain = weights.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
-        // Norms come behind RoPE, which changes no head's length: they may as well come before.
+        // The norms follow RoPE, which preserves each head's norm, so they may come first.
         const change = ({ q, k }: { q: MlxArray; k: MlxArray }) => {
           return { q: multiply(headNorm(q), headGain), k: headNorm(k) };
         };

@@ -1,4 +1,4 @@
-// Youtu LLM: latent attention as in DeepSeek V2, without experts.
+// Youtu LLM: DeepSeek V2's latent attention, without experts.
 import { family } from "../design/family.ts";
 import { latentLayers } from "../layers/latent-layers.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";

@@ -1,44 +1,45 @@
-// The layers of a long step, which the device computes while those behind them are built.
+// Launches the layers of a long step early, so that the device computes them while the host builds the next ones.
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 
-/** Layers that begin together, behind the first, which begins alone, with its queries before the rest. */
+/** Layers that launch together. The first one launches alone, with its queries ahead of the rest. */
 const LAYERS = 2;
-/** The device is never out of work where so many more have begun behind those that it computes. */
+/** Layers queued ahead so that the device never idles. */
 const MOST_BEGUN = 2;
 
 /**
- * The host builds layers much faster than the device computes them, and what each makes stays in memory until then: that of all
- * layers, if the host did not wait. Memory that is first wanted takes the device long to come by, and there may be too little.
+ * The host builds layers much faster than the device computes them, and their intermediate arrays stay in memory
+ * until then. So the host waits: otherwise the memory of all layers would be needed at once, and allocating it is
+ * slow.
  */
 export class BegunLayers {
   readonly #landOthers: (() => void) | undefined;
   #hasStarted = false;
   #built = 0;
-  /** Of layers that have not begun. */
+  /** Scopes of layers that have not been launched. */
   #scopes: Scope[] = [];
   readonly #begun: { hidden: MlxArray; scopes: readonly Scope[] }[] = [];
 
-  /** `landOthers`: reads the steps before, which the device is done with before it is with these layers. */
+  /** `landOthers`: reads the results of earlier steps, which the device finishes before these layers. */
   constructor(landOthers?: () => void) {
     this.#landOthers = landOthers;
   }
 
-  /** The queries of a layer: the device is at the first one's while the rest of it is built. */
+  /** Launches a layer's queries, which the device computes while the rest of the first layer is built. */
   start(queries: MlxArray): void {
     if (this.#hasStarted) return;
     this.#hasStarted = true;
     asyncEvaluate(queries);
   }
 
-  /** The hidden state behind the next layer. What else the layer makes is freed a few layers later, and so is this. */
+  /** Builds the next layer and returns its hidden state. Its arrays are freed a few layers later. */
   add(build: () => MlxArray): MlxArray {
     const scope = new Scope();
     this.#scopes.push(scope);
     let hidden: MlxArray;
     try {
       hidden = build();
-      // A layer that computes nothing hands on what another has made.
+      // A layer that computes nothing returns another layer's array.
       if (hidden.scope !== scope) scope.own(hidden);
     } finally {
       scope.close();

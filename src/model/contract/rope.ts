@@ -1,4 +1,4 @@
-// RoPE, with the ways there are of scaling it to longer contexts.
+// RoPE and its scalings for longer contexts.
 
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -50,8 +50,8 @@ export function ropeOptions(
 }
 
 /**
- * RoPE of layers, by whether they have a window and by the size of their heads, each made once. Layers with a window
- * have their own where `localBase` or the configuration gives one. `rotary`: features that rotate, where it is known.
+ * Makes the RoPE of each layer, once per head size and kind of layer. Layers with a window have their own if
+ * `localBase` or the configuration gives one. `rotary`: number of rotary features, if known.
  */
 export function layerRopes(
   far: RopeConfig,
@@ -78,9 +78,9 @@ export function layerRopes(
   };
 }
 
-/** The features of a head that rotate: pairs of them. */
+/** Number of rotary features of a head. */
 function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim: number): number {
-  // That one leaves the others in their place among all.
+  // Proportional RoPE leaves the other features in place: the wavelengths count all of them.
   if (rope_scaling?.rope_type === "proportional") return headDim;
   const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
@@ -88,7 +88,7 @@ function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim
   throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);
 }
 
-/** More than any head has: a number beyond it is not worth a list of that length. */
+/** More than any head has: rejects a count before a list of that length is allocated. */
 const MAX_ROTATED = 2 ** 16;
 
 export function makeRope(weights: Weights, options: RopeOptions): Rope {
@@ -101,8 +101,8 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
     return { dims, wavelengths: weights.constant(waves), magnitude };
   };
   const plain = Float32Array.from(wavelengths(options));
-  // Images have positions in a plane, a text's are the same in both. And a base that grows with what lies beyond
-  // max_position_embeddings never grows: no sequence gets there.
+  // Images have two-dimensional positions; a text's positions are equal in both. A dynamic base grows only beyond
+  // max_position_embeddings, which no sequence exceeds.
   if (["default", "mrope", "dynamic"].includes(kind)) return make(plain);
   if (kind === "linear") {
     const factor = factorOf(scaling!);
@@ -146,15 +146,15 @@ export function ofAnyLength(rope: Rope): Rope {
   );
 }
 
-/** The same rotations the other way round. */
+/** The inverse rotation. */
 export function backwards(weights: Weights, rope: Rope): Rope {
   const wavelengths = weights.computed(() => negative(rope.wavelengths));
   return { ...ofAnyLength(rope), wavelengths };
 }
 
-/** The heads x (T, heads, D), rotated by the positions (T) of their tokens. */
+/** Rotates the heads x (T, heads, D) by the positions (T) of their tokens. */
 export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
-  // MLX's kernel for CUDA writes past its output where heads are a part of other rows.
+  // MLX's CUDA kernel writes past its output if x is a slice of wider rows.
   const rows = expandDims(contiguous(x), 2);
   const whole = squeeze(rotate(rows, dims, wavelengths, positions), 2);
   if (magnitude === 1) return whole;
@@ -162,7 +162,7 @@ export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, pos
   return concatenate([multiply(placed, magnitude), rest], -1);
 }
 
-/** base ^ (2i / dims) in float32, as it was trained. */
+/** base ^ (2i / dims), in float32 as in training. */
 function wavelengths({ dims, base }: RopeOptions): number[] {
   return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
 }
@@ -203,7 +203,7 @@ function yarn(options: RopeOptions): Float32Array {
 function yarnMagnitude(scaling: RopeScaling): number {
   const { attention_factor, mscale, mscale_all_dim: all } = scaling;
   if (attention_factor != null) return attention_factor;
-  // The authors' code ignores either of them alone.
+  // The authors' code ignores mscale or mscale_all_dim if the other one is missing.
   return mscale && all ? yarnGain(scaling, mscale) / yarnGain(scaling, all) : yarnGain(scaling, 1);
 }
 
@@ -212,7 +212,7 @@ function yarnGain(scaling: RopeScaling, weight: number): number {
   return factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1;
 }
 
-/** What scores are multiplied by in models that scale all features of queries and keys, and not only rotary ones. */
+/** Factor on scores in models that scale all features of queries and keys, not only the rotary ones. */
 export function yarnScale({ scaling }: RopeOptions): number {
   return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
 }
@@ -243,10 +243,10 @@ function scaledBy(factors: readonly number[] | undefined, options: RopeOptions):
   );
 }
 
-/** So long that no position is rotated. Infinity is not safe in kernels that are compiled for fast arithmetic. */
+/** A wavelength that rotates no position. Infinity is not safe in kernels compiled with fast math. */
 const ENDLESS = 1e30;
 
-/** Only the first pairs of features are rotated, with the wavelengths that they have among all. */
+/** Rotates only the first pairs of features, with wavelengths counted over all of them. */
 function proportional(options: RopeOptions): Float32Array {
   const { partial_rotary_factor: part = 1, factor = 1 } = options.scaling!;
   const rotated = Math.floor(options.dims * part) / 2;

@@ -1,5 +1,5 @@
-// What the layers of a model keep of a sequence. An architecture declares it while it builds its blocks, and
-// everything else follows from that: which pools there are, what a token and a sequence cost, what can be given back.
+// The state that a model's layers keep per sequence. An architecture declares it while it builds its blocks; pools,
+// the cost of a token and of a sequence, and which blocks can be freed follow from it.
 import type { LatentShape } from "../../kernels/attention/latent-attention.ts";
 import { BLOCK_TOKENS } from "../../kv/blocks.ts";
 import { bytesOf, type Dtype } from "../../mlx/dtype.ts";
@@ -8,26 +8,26 @@ export type KvShape = {
   heads: number;
   kvHeads: number;
   headDim: number;
-  /** How many of the latest tokens a token attends to; all unless it says. */
+  /** Maximum number of latest tokens that a token attends to; undefined for all. */
   window?: number | undefined;
 };
 
 /** Keys and values of an attention layer, in blocks. */
 export type KvState = Readonly<KvShape> & {
-  /** Its place among those of its kind. */
+  /** Index among the states of its kind. */
   readonly index: number;
 };
 
-/** Of each token one vector that all heads share: `latent` features, and `rotary` ones with its position. */
+/** One vector per token, shared by all heads: `latent` features without and `rotary` features with a position. */
 export type LatentState = Readonly<LatentShape> & { readonly index: number };
 
-/** An array of fixed size of a recurrent layer, in the slot of a sequence. */
+/** A recurrent layer's array of fixed size, in the slot of a sequence. */
 export type SlotState = { readonly shape: readonly number[]; readonly index: number };
 
 export class LayerStates {
-  /** Of groups that come first, in this order, also where no state of this rank is in them. */
+  /** Windows of the groups that come first, in this order, even if this rank has no state in them. */
   readonly windows: readonly (number | undefined)[];
-  /** Of all tokens of longer sequences other keys are kept (`originalLength` of rope.ts). */
+  /** Sequences longer than this keep other keys for all their tokens (`originalLength` of rope.ts). */
   readonly originalLength: number | undefined;
   readonly kvs: KvState[] = [];
   readonly latents: LatentState[] = [];
@@ -57,7 +57,7 @@ export class LayerStates {
   }
 }
 
-/** States whose tokens are seen equally long: a sequence has one table of blocks for all of them. */
+/** States with the same window: a sequence has one block table for all of them. */
 export type StateGroup = {
   window: number | undefined;
   kvs: readonly KvState[];
@@ -78,7 +78,7 @@ export function groupsOf({ windows: first, kvs, latents }: LayerStates): StateGr
   }));
 }
 
-/** What a block takes in all its layers. */
+/** Bytes of a block in all its layers. */
 export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   const numbers =
     kvs.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0) +
@@ -86,7 +86,7 @@ export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   return numbers * BLOCK_TOKENS * bytesOf(kept);
 }
 
-/** What a sequence's slot takes in all layers, in float32. */
+/** Bytes of a sequence's slot in all layers, in float32. */
 export function slotBytes({ slots }: LayerStates): number {
   return slots.reduce((sum, { shape }) => sum + 4 * shape.reduce((a, b) => a * b), 0);
 }

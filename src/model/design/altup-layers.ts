@@ -1,5 +1,5 @@
-// Several hidden states of a token, of which each layer computes one and predicts the others (AltUp), and a low-rank
-// branch beside attention (LAuReL), as Gemma 3n has them.
+// AltUp (several hidden states per token, of which each layer computes one and predicts the others) and LAuReL (a
+// low-rank branch beside attention), as in Gemma 3n.
 import type { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -28,7 +28,7 @@ import type { Weights } from "../weights/weights.ts";
 import type { LayerParts } from "./design.ts";
 import { layerInputGate } from "./layer-inputs.ts";
 
-/** What configurations say of them. */
+/** Configuration keys. */
 export const altUpKeys = {
   altup_num_inputs: count,
   altup_active_idx: integer,
@@ -42,7 +42,7 @@ type AltUpConfig = Pick<BaseConfig, "hidden_size" | "rms_norm_eps"> &
 
 type StreamsConfig = Pick<AltUpConfig, "hidden_size" | "altup_num_inputs">;
 
-/** One hidden state (T, D) to several (T, N, D) of its magnitude. */
+/** Expands one hidden state (T, D) to N of equal magnitude (T, N, D). */
 export function spreadStreams(config: StreamsConfig, weights: Weights) {
   const spreading = projections(config, weights, "altup_projections");
   return (h: MlxArray): MlxArray => {
@@ -54,7 +54,7 @@ export function spreadStreams(config: StreamsConfig, weights: Weights) {
   };
 }
 
-/** Several to their mean. */
+/** Averages the N hidden states. */
 export function mergeStreams(config: StreamsConfig, weights: Weights) {
   const { altup_num_inputs: inputs } = config;
   const merging = projections(config, weights, "altup_unembed_projections");
@@ -68,13 +68,13 @@ export function mergeStreams(config: StreamsConfig, weights: Weights) {
   };
 }
 
-/** Of all hidden states but the first. */
+/** Projections of all hidden states but the first. */
 function projections(
   { hidden_size: dims, altup_num_inputs: inputs }: StreamsConfig,
   weights: Weights,
   name: string,
 ): Linear[] {
-  // GGUF files have them in one tensor.
+  // GGUF files stack them in one tensor.
   const isStacked = weights.has(`model.${name}.weight`);
   if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
   return Array.from({ length: inputs - 1 }, (_, i) => {
@@ -87,7 +87,7 @@ function projections(
   });
 }
 
-/** x with the magnitude of the first. */
+/** Scales x to the magnitude of `first`. */
 function like(first: MlxArray, x: MlxArray): MlxArray {
   return multiply(x, divide(magnitude(first), magnitude(x)));
 }

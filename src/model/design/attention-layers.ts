@@ -1,4 +1,4 @@
-// The attention of a family's layers, as its design has it.
+// Builds the attention of each layer from the family's design.
 import type { Norm } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
 import { clip } from "../../mlx/ops.ts";
@@ -24,7 +24,7 @@ import { arrangeHalves, arrangeNormHalves } from "../layers/qkv.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { AttentionDesign } from "./design.ts";
 
-/** Keys and values that layers read of the last owner that sees as far, by their windows. */
+/** By window: the latest layer whose keys and values later layers with that window read. */
 export type KvCrossings = ReadonlyMap<number | undefined, Crossing>;
 
 export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCrossings {
@@ -42,7 +42,7 @@ export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCros
   return found;
 }
 
-/** `offset`: of the norms' weights. */
+/** `offset` is added to the norms' weights. */
 export function attentionLayers(
   config: BaseConfig,
   weights: Weights,
@@ -56,7 +56,7 @@ export function attentionLayers(
     localBase: design.localRopeBase,
     rotary: design.rotaryDims,
   });
-  /** By their windows. */
+  /** Latest KV state by window. */
   const latest = new Map<number | undefined, KvState>();
   return (name, layer, states) => {
     const own = design.mix?.(name, layer, states);
@@ -71,7 +71,8 @@ export function attentionLayers(
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const crossing = crossings.get(window);
     const shared = layer < kvOwners ? undefined : latest.get(window);
-    // The first layer of a rank that reads what another rank's layer has made keeps it, for the others too.
+    // If the owner of the keys and values is on another rank, the first layer here that reads them stores them for
+    // the later ones.
     const taken = layer < kvOwners || shared ? undefined : crossing;
     const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
@@ -110,7 +111,7 @@ export function attentionLayers(
   };
 }
 
-/** `keysOf`: whose attention has the norm of keys, where there are some to be written. */
+/** `keysOf`: the attention whose key norm applies; undefined if this layer writes no keys. */
 function headNorms(
   { headNorms, normsValues }: AttentionDesign,
   keysOf: string | undefined,
@@ -126,7 +127,7 @@ function headNorms(
   };
 }
 
-/** What is done to queries, keys and values before the step has them. */
+/** Changes to queries, keys and values between projection and attention. */
 function projectionParts(
   weights: Weights,
   name: string,

@@ -1,4 +1,4 @@
-// The frame of a decoder: tokens in, blocks one after the other, a norm, and logits out.
+// The frame of a decoder: embeds tokens, runs the blocks, applies the last norm, computes logits.
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { multiply, reshape } from "../../mlx/ops.ts";
@@ -13,37 +13,37 @@ import type { Embedding, Weights } from "../weights/weights.ts";
 
 type Transform = (x: MlxArray) => MlxArray;
 
-/** What some architectures do beside it. */
+/** Deviations of some architectures. */
 export type DecoderOptions = {
-  /** Tensors that are not the decoder's. */
+  /** Names of tensors that the decoder does not use. */
   ignored?: readonly RegExp[] | undefined;
-  /** Factors on embedded tokens and on logits. */
+  /** Factors on embeddings and on logits. */
   embeddingScale?: number | undefined;
   logitScale?: number | undefined;
-  /** Logits are squeezed into (-cap, cap). */
+  /** Soft cap: logits are mapped into (-cap, cap). */
   logitCap?: number | null | undefined;
   afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
-  /** What the last norm takes, of what the last layer makes. */
+  /** Applied to the last layer's output before the last norm. */
   beforeNorm?: Transform | undefined;
   afterLogits?: Transform | undefined;
-  /** In place of the output matrix, made of it. */
+  /** Wraps the output matrix. */
   head?: ((head: Linear) => Linear) | undefined;
-  /** What goes into the layers, of the embedded tokens and the tokens: made before the layers are. */
+  /** Makes the input of the first layer from embeddings and tokens. Called before the layers are built. */
   makeInput?:
     | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
     | undefined;
-  /** What layers take of earlier ones beside the hidden state. */
+  /** Values that layers take from earlier layers beside the hidden state. */
   crossings?: readonly Crossing[] | undefined;
-  /** Of so many hidden states of a token: (T, streams, D). */
+  /** Number of hidden states per token, if several: (T, streams, D). */
   streams?: number | undefined;
-  /** What each layer gets beside the hidden state, of so many features. */
+  /** An additional input per layer, of `width` features. */
   layerInputs?: { width: number; make(): LayerInputs } | undefined;
 };
 
-/** tokens (T), the embedded tokens -> one a layer */
+/** tokens (T) and their embeddings -> one input per layer */
 export type LayerInputs = (tokens: MlxArray, embedded: MlxArray) => MlxArray[];
 
-/** Frequencies that follow from the configuration, a tied matrix that is there twice, what predicts further tokens. */
+/** Precomputed frequencies, a duplicate of a tied matrix, and multi-token prediction (MTP) layers. */
 const UNUSED = [/\binv_freq$/, /\blm_head\./, /(^|\.)mtp[._]/];
 
 export function decoder(
@@ -73,7 +73,7 @@ export function decoder(
   const blocks = Array.from({ length: end - first }, (_, i) =>
     makeBlock(`model.layers.${first + i}`, first + i, states),
   );
-  /** Where nothing behind the last layer takes what it has made of other tokens. */
+  /** Computes only the sampled rows, unless something after the last layer needs all tokens. */
   const lastForRows = stage || beforeNorm ? undefined : blocks.at(-1)?.forRows;
   const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
   const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
@@ -106,7 +106,7 @@ export function decoder(
         const some = i === blocks.length - 1 ? rows : undefined;
         const build = () =>
           some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
-        // Layers that take more of each other than the hidden state need what it is made of.
+        // Layers with crossings need arrays of earlier layers, so they are not launched early.
         h = begun && crossings.length === 0 && !some ? begun.add(build) : build();
       }
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
@@ -123,14 +123,14 @@ export function decoder(
   };
 }
 
-/** One for each layer, made of tokens before the first. */
+/** One crossing per layer, made from the tokens before the first layer. */
 function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {
   if (!layerInputs) return [];
   const { width } = layerInputs;
   return Array.from({ length: layers }, (_, to) => ({ from: -1, to, width }));
 }
 
-/** What the vocabulary takes, in layers of which there are so many. */
+/** Bytes of embedding and output matrix, counted in layers. */
 function layersWorth(weights: Weights, layers: number, tied: boolean): number {
   const vocabulary =
     weights.storedBytes("model.embed") + (tied ? 0 : weights.storedBytes("lm_head."));

@@ -1,4 +1,4 @@
-// A family's design: each field is a way in which it differs from Llama. What a design does not say is as in Llama.
+// A family's design: each field is a deviation from Llama.
 import type { Gating, Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import type { BaseConfig } from "../checkpoint/config.ts";
@@ -20,11 +20,11 @@ import type { DecoderOptions } from "./decoder.ts";
 
 export type Design = DecoderOptions & NormDesign & AttentionDesign & MlpDesign & LayerDesign;
 
-/** Names of a layer's norms: before attention or MLP, and behind. */
+/** Names of a layer's norms before and after attention and MLP. */
 export type NormNames = {
   attention?: string;
   afterAttention?: string;
-  /** Beside attention, the MLP takes what attention takes unless it says. */
+  /** If attention and MLP are parallel, the MLP takes attention's input unless this names a norm. */
   mlp?: string;
   afterMlp?: string;
 };
@@ -34,13 +34,13 @@ export const usualNorms = {
   mlp: "post_attention_layernorm",
 } as const satisfies NormNames;
 
-/** Behind attention and MLP only. */
+/** Only after attention and MLP. */
 export const normsBehind = {
   afterAttention: "post_attention_layernorm",
   afterMlp: "post_feedforward_layernorm",
 } as const satisfies NormNames;
 
-/** Before and behind. */
+/** Before and after. */
 export const normsAround = {
   attention: "input_layernorm",
   mlp: "pre_feedforward_layernorm",
@@ -51,64 +51,64 @@ export type NormDesign = {
   norms?: NormNames | ((layer: number) => NormNames) | undefined;
   /** Layer norms in place of RMS norms. */
   isLayerNorm?: boolean | undefined;
-  /** Added to the weights of norms: some families store them as their distance from 1. */
+  /** Added to the weights of norms: some families store weight - 1. */
   normOffset?: number | undefined;
-  /** Of the norms of layers, and of the last one. */
+  /** Makes the norms of the layers and the last norm. */
   makeNorm?: ((name: string, dims: number) => AnyNorm) | undefined;
 };
 
 export type AttentionDesign = {
-  /** What files call it, in a layer. */
+  /** Name of a layer's attention in files. */
   attentionName?: string | ((layer: number) => string) | undefined;
-  /** Sizes of heads that differ from layer to layer. */
+  /** Head sizes that differ by layer. */
   heads?: ((layer: number) => Omit<AttentionSizes, "dims">) | undefined;
   /** Neighbouring features rotate together. */
   rotatesNeighbours?: boolean | undefined;
-  /** RoPE of a layer: undefined where it has none. As the configuration says, unless this does. */
+  /** RoPE of a layer, in place of the configuration's; undefined for none. */
   rope?:
     | ((whole: () => Rope, window: number | undefined, layer: number) => Rope | undefined)
     | undefined;
-  /** Features of each head that rotate, where the configuration gives their number. */
+  /** Number of rotary features per head, if the configuration gives it. */
   rotaryDims?: number | null | undefined;
-  /** The base of RoPE in layers with a window, where that is another. */
+  /** RoPE base of layers with a window, if it differs. */
   localRopeBase?: number | undefined;
-  /** Whether a layer has a window, where layer_types does not say. */
+  /** Whether a layer has a window, if layer_types is missing. */
   slides?: ((layer: number) => boolean) | undefined;
-  /** RMS norms over each head of queries and keys, under these names or without weights. */
+  /** Names of the RMS norms over each head of queries and keys; "plain" for norms without weights. */
   headNorms?: readonly [query: string, key: string] | "plain" | undefined;
-  /** The same with weights of their own for each head, and any kind of norm. */
+  /** Norms of any kind, with separate weights per head. */
   headwiseNorms?: HeadwiseNorms | undefined;
   /** Norms without weights over each head of values. */
   normsValues?: boolean | undefined;
   /** Norms over all heads of queries at once, and of keys: q_norm and k_norm. */
   normsAllHeads?: boolean | undefined;
-  /** Norms over heads come behind RoPE. */
+  /** Head norms follow RoPE. */
   rotatesFirst?: boolean | undefined;
-  /** Queries, keys and values stay within (-limit, limit). */
+  /** Queries, keys and values are clipped to [-limit, limit]. */
   qkvLimit?: number | null | undefined;
   attention?:
     | Partial<AttentionOptions>
     | ((name: string, sizes: AttentionSizes, layer: number) => Partial<AttentionOptions>)
     | undefined;
   outputGate?: OutputGate | undefined;
-  /** Layers from this one on read the keys and values of the last layer before it that sees as far. */
+  /** From this layer on, layers read the keys and values of the last earlier layer with the same window. */
   kvOwners?: number | undefined;
-  /** Gives the tensors of a layer's attention the order that we ask for. */
+  /** Rearranges the tensors of a layer's attention into our order. */
   arrange?: ((name: string, sizes: AttentionSizes, layer: number) => void) | undefined;
-  /** Other parts of attention. `name` is that of the layer's attention. */
+  /** Overrides parts of attention. `name` is the attention's name. */
   parts?:
     | ((name: string, sizes: AttentionSizes, layer: AttentionLayer) => Partial<AttentionParts>)
     | undefined;
-  /** Attention with more around it. */
+  /** Wraps the attention block. */
   around?: ((attend: AttentionBlock, layer: AroundLayer) => AttentionBlock) | undefined;
-  /** In place of attention, where it gives something. */
+  /** Replaces attention where it returns a block. */
   mix?:
     | ((name: string, layer: number, states: LayerStates) => AttentionBlock | undefined)
     | undefined;
 };
 
 export type AroundLayer = {
-  /** Of its attention. */
+  /** Name of the layer's attention. */
   name: string;
   layer: number;
   sizes: AttentionSizes;
@@ -118,41 +118,41 @@ export type AroundLayer = {
 export type AttentionLayer = {
   layer: number;
   rope: Rope | undefined;
-  /** It reads the keys and values of another. */
+  /** The layer reads the keys and values of another one. */
   isSharing: boolean;
 };
 
 export type MlpDesign = {
-  /** What files call it, in a layer; none where layers have only attention. */
+  /** Name of a layer's MLP in files; undefined if layers have only attention. */
   mlpName?: string | undefined;
-  /** Its width, where that is not intermediate_size. */
+  /** Width of the MLP, if it is not intermediate_size. */
   hidden?: number | ((layer: number) => number) | undefined;
   gating?: Gating | undefined;
-  /** Without a gate: down(activation(up(x))) */
+  /** For MLPs without a gate: down(activation(up(x))) */
   activation?: Activation | undefined;
   experts?: ExpertDesign | undefined;
-  /** Gives the tensors of a layer's MLP the names and the order that we ask for. */
+  /** Renames and rearranges the tensors of a layer's MLP. */
   arrangeMlp?: ((name: string) => void) | undefined;
-  /** In place of both, where it gives something. */
+  /** Replaces MLP and experts where it returns one. */
   mlp?: ((name: string, layer: number) => Linear | undefined) | undefined;
 };
 
 export type LayerDesign = {
-  /** What the configuration means in Llama's words. */
+  /** Values for Llama's configuration keys. */
   config?: Partial<BaseConfig> | undefined;
-  /** Attention and MLP are beside each other, and not behind. */
+  /** Attention and MLP read the same input in parallel. */
   isParallel?: boolean | undefined;
-  /** What a branch is multiplied by before it is added. */
+  /** Factor on each branch before it is added. */
   branchScale?: number | undefined;
-  /** The same of what the MLP makes alone. */
+  /** Factor on the MLP's output alone. */
   mlpScale?: number | undefined;
-  /** In place of a plain sum of a branch and what it was made of. */
+  /** Replaces x + branch. */
   sum?: ((x: MlxArray, branch: MlxArray) => MlxArray) | undefined;
-  /** A layer of its parts, in its own way. */
+  /** Builds a layer from its parts. */
   combine?: ((parts: LayerParts) => Block) | undefined;
-  /** The whole layer in its own way. */
+  /** Builds the whole layer. */
   layer?: ((name: string, layer: number, states: LayerStates) => Block) | undefined;
-  /** Layers behind the last predict further tokens, which is not used. */
+  /** Files have multi-token prediction (MTP) layers after the last one; they are ignored. */
   hasLayersBehind?: boolean | undefined;
 };
 

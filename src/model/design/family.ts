@@ -1,4 +1,4 @@
-// What an architecture's file says: the keys of its configuration that Llama has not, its names, and its design.
+// Declares an architecture: its own configuration keys, its tensor names, and its design.
 import { z } from "zod";
 import { BaseConfig, type Defaults, type Keys, parseConfig } from "../checkpoint/config.ts";
 import type { Model } from "../contract/model.ts";
@@ -15,26 +15,26 @@ type Both<B extends Shape, S extends Shape> = Omit<B, keyof S> & S;
 
 const extended = <S extends Shape>(shape: S) => BaseConfig.extend(shape);
 
-/** What the configuration says, with these keys beside those of all families. */
+/** The parsed configuration: the common keys and the family's own. */
 export type ConfigOf<S extends Shape> = z.infer<ReturnType<typeof extended<S>>>;
 
 export type Family<S extends Shape, B extends Shape> = {
-  /** The family that it differs from, in place of Llama: what it does not say is as there. */
+  /** The family to inherit from, if not Llama. */
   like?: FamilyArchitecture<B>;
   config?: S;
-  /** What it is where the configuration leaves it out. */
+  /** Values of keys that the configuration leaves out. */
   defaults?: Defaults;
-  /** The keys it has for some of ours. */
+  /** Our keys -> the family's names for them. */
   keys?: Keys;
-  /** Tensors that no part of the model asks for, by the names in files. */
+  /** Names of tensors that the model ignores. */
   leftOut?: RegExp;
-  /** Parts of its tensors' names, and what they are here; one after the other, behind the common ones. */
+  /** Replacements in tensor names, applied in order after the common ones. */
   names?: Readonly<Record<string, string>>;
-  /** `base` is what the family that it is like has. */
+  /** `base` is the design of the family in `like`. */
   design?: (config: ConfigOf<Both<B, S>>, weights: Weights, base: Design) => Design;
 };
 
-/** An architecture that others can be like: all that it and those before it say. */
+/** An architecture that others can inherit from. */
 export type FamilyArchitecture<S extends Shape> = Architecture & {
   readonly family: {
     config: S;
@@ -69,7 +69,7 @@ export function family<S extends Shape = None, B extends Shape = None>(
     weights.renameEach(commonName);
     weights.renameParts(whole.names);
     const design = whole.design(parsed, weights);
-    // Where a family has other values for keys of ours, its design says what they mean.
+    // If a family's values for a common key differ in meaning, its design translates them.
     return transformer({ ...(parsed as BaseConfig), ...design.config }, weights, design);
   };
   return Object.assign(architecture, { family: whole });
@@ -77,16 +77,16 @@ export function family<S extends Shape = None, B extends Shape = None>(
 
 const Wrapped = z.looseObject({ text_config: z.looseObject({}) });
 
-/** The type of a text part that does not say. */
+/** model_type of a text_config without one. */
 export const TEXT = "text";
 
-/** Tensors of what sees and hears. */
+/** Tensors of vision and audio towers. */
 const TOWERS =
   /^(model\.)?(visual|vision_tower|vision_model|vision_encoder|vision_adapter|vision_embedder|vision_projection|embed_vision|audio_tower|embed_audio|multi_modal_projector|mm_projector|patch_merger|image_newline)\b/;
 
 /**
- * Of files that also see or hear, the part that reads and writes text: its configuration is in text_config, and what
- * that leaves out is as outside. With `isBare`, it may be all there is.
+ * Loads only the text decoder of a multimodal model: the configuration is text_config, completed from the outer one.
+ * With `isBare`, text_config may be missing.
  */
 export function textPart(text: Architecture, { isBare = false } = {}): Architecture {
   return (config, weights) => {
@@ -95,7 +95,7 @@ export function textPart(text: Architecture, { isBare = false } = {}): Architect
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
     const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
-    // transformers 5 ties by the outer key, earlier versions by the inner one. If they differ, the file tells.
+    // transformers 5 ties by the outer key, earlier versions by the inner one. If they differ, the tensors decide.
     const tied =
       outer != null && inner != null && outer !== inner
         ? { tie_word_embeddings: !weights.hasAny(/\blm_head\.weight$/) }

@@ -1,4 +1,4 @@
-// What each layer gets beside the hidden state, as Gemma 3n and 4 have it.
+// Per-layer inputs beside the hidden state, as in Gemma 3n and 4.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, less, multiply, reshape, split, squeeze, where } from "../../mlx/ops.ts";
@@ -7,7 +7,7 @@ import { rmsNorm } from "../layers/layers.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { LayerInputs } from "./decoder.ts";
 
-/** What configurations say of it. */
+/** Configuration keys. */
 export const layerInputKeys = {
   vocab_size_per_layer_input: count,
   hidden_size_per_layer_input: count,
@@ -19,7 +19,7 @@ type LayerInputsConfig = Pick<
 > &
   z.infer<z.ZodObject<typeof layerInputKeys>>;
 
-/** What each layer gets of a token: an embedding of its own, and a part of the common one projected. */
+/** Sums an embedding per layer and a projection of the common embedding. */
 export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerInputs {
   const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
   const { hidden_size_per_layer_input: each, vocab_size_per_layer_input: vocabulary } = config;
@@ -27,7 +27,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   const project = weights.linear("model.per_layer_model_projection", dims, layers * each);
   const norm = rmsNorm(weights, "model.per_layer_projection_norm", each, eps);
   return (tokens, embedded) => {
-    // Tokens of what sees and hears have no embedding here.
+    // Image and audio tokens have no embedding here.
     const known =
       vocabulary < config.vocab_size ? where(less(tokens, vocabulary), tokens, 0) : tokens;
     const byLayer = (x: MlxArray) => reshape(x, [-1, layers, each]);
@@ -38,7 +38,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   };
 }
 
-/** What a layer makes of its input, as far as the hidden state opens the gate: (T, D), (T, each) -> (T, D) */
+/** Gates a layer's input by the hidden state and projects it: (T, D), (T, each) -> (T, D) */
 export function layerInputGate(
   weights: Weights,
   name: string,

@@ -1,4 +1,4 @@
-// Layers that take a mixture of what earlier ones have made in place of its sum, as Kimi K3 has them.
+// Layers that read a mixture of earlier layers' outputs in place of the residual sum, as in Kimi K3.
 import type { Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, concatenate, expandDims, multiply, softmax, sum } from "../../mlx/ops.ts";
@@ -7,7 +7,7 @@ import type { Crossing } from "../layers/crossings.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { Design } from "./design.ts";
 
-/** `size` layers add to one sum. Attention, MLPs and the last norm take a mixture of all sums before. */
+/** Each `size` layers add to one sum. Attention, MLPs and the last norm read a mixture of all sums so far. */
 export function mixedResiduals(
   weights: Weights,
   { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
@@ -16,7 +16,7 @@ export function mixedResiduals(
   const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
     return { from: i * size, to: layers - 1, width: dims };
   });
-  /** With the sums that layers before this one have begun. */
+  /** With the sums that earlier layers have begun. */
   const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
     const begun = sums.filter(({ from }) => from < before);
@@ -45,7 +45,7 @@ export function mixedResiduals(
 }
 
 function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
-  // GGUF files have the product.
+  // GGUF files store the product of both.
   const product = `${name}_score.weight`;
   if (weights.has(product)) return weights.tensor(product, [dims], "float32");
   const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
@@ -53,7 +53,7 @@ function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
   return weights.computed(() => multiply(scale, direction));
 }
 
-/** A softmax over sums and what is made now: how much of each is taken, of each token. */
+/** Softmax over the sums and the current output: each token's share of each. */
 function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
   const weight = mixtureWeight(weights, name, dims);
   return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {

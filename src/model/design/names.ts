@@ -1,8 +1,8 @@
-// Names that files have for the parts of a decoder, where they mean the same in every family that has them.
+// Tensor names with the same meaning in every family that has them.
 
-/** One after the other. */
+/** Applied in order. */
 const commonNames: readonly (readonly [RegExp, string])[] = [
-  // The part of a file that reads and writes text.
+  // The text decoder of a multimodal file.
   [/^model\.language_model\./, "model."],
   [/^language_model\./, ""],
   [/^(model\.transformer|transformer|gpt_neox|backbone)\./, "model."],

@@ -1,4 +1,4 @@
-// The decoder that most families are: attention and an MLP in each layer, as the family's design has them.
+// The decoder of most families: attention and an MLP per layer, as the family's design says.
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
@@ -50,7 +50,7 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
   return decoder(config, weights, design.layer ?? makeLayer, makeNorm, options);
 }
 
-/** The MLPs of layers, by their names. */
+/** Makes each layer's MLP by name. */
 function mlpLayers(config: BaseConfig, weights: Weights, design: Design) {
   const { hidden_size: dims, intermediate_size } = config;
   const { hidden = intermediate_size, gating, experts, activation } = design;
@@ -68,7 +68,7 @@ function mlpLayers(config: BaseConfig, weights: Weights, design: Design) {
   };
 }
 
-/** So many layers behind the last may be in files that predict further tokens. */
+/** Maximum number of multi-token prediction (MTP) layers after the last one. */
 const MOST_BEHIND = 8;
 
 function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design): RegExp[] {
@@ -79,12 +79,12 @@ function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design
   const sharing = kvOwners === undefined ? "" : numbers(kvOwners, layers);
   return [
     ...(hasLayersBehind ? [new RegExp(`^model\\.layers\\.(${behind})\\.`)] : []),
-    // Files have keys and values of layers that read those of others, too.
+    // Files may contain unused keys and values for layers that read those of others.
     ...(sharing ? [new RegExp(`^model\\.layers\\.(${sharing})\\.self_attn\\.(k_|v_)`)] : []),
   ];
 }
 
-/** x + norm(attend(norm(x))), then the same with the MLP; norms are there or not. */
+/** x + norm(attend(norm(x))), then the same with the MLP; each norm is optional. */
 function sequentialBlock(
   mix: AttentionBlock,
   mlp: Linear | undefined,
@@ -99,7 +99,7 @@ function sequentialBlock(
     scale: number,
     rows?: MlxArray,
   ) => {
-    // RMS norms before a product, and sums behind it, are fused into it where nothing stands between.
+    // An RMS norm directly before a product and a sum directly after it are fused into the product.
     const norm = before && "eps" in before ? before : undefined;
     const input = before && !norm ? before(x) : x;
     if (!after && scale === 1 && sum === add) return compute(input, { norm, residual: x });

@@ -1,4 +1,4 @@
-// What MLPs put between their products: by the names that configurations have for it, or as a family has it.
+// Activations and gatings of MLPs, by their names in configurations or by family.
 import type { Gating } from "../../device/device.ts";
 import { LoadError, quoted } from "../../files/load-error.ts";
 import { array, type MlxArray } from "../../mlx/array.ts";
@@ -29,11 +29,11 @@ import type { Weights } from "../weights/weights.ts";
 
 export type Activation = (x: MlxArray) => MlxArray;
 
-/** x times the share of a normal distribution below it. */
+/** x times the normal distribution's CDF at x. */
 const gelu: Activation = (x) =>
   multiply(x, add(multiply(erf(multiply(x, Math.SQRT1_2)), 0.5), 0.5));
 
-/** The same as tanh approximates it. */
+/** GELU with the tanh approximation. */
 const tanhGelu: Activation = (x) => {
   const inner = multiply(add(x, multiply(power(x, 3), 0.044715)), Math.sqrt(2 / Math.PI));
   return multiply(multiply(x, 0.5), add(tanh(inner), 1));
@@ -59,7 +59,7 @@ const activations = new Map<string, Activation>([
   ["swish", silu],
 ]);
 
-/** `key` of the configuration has the name. */
+/** `key`: the configuration's key with this name, for errors. */
 export function activationOf(name: string, key: string): Activation {
   const found = activations.get(name);
   if (found) return found;
@@ -67,7 +67,7 @@ export function activationOf(name: string, key: string): Activation {
   throw new LoadError(`config.json: ${key}: there is no ${quoted(name)}; there are ${known}`);
 }
 
-/** activation(gate) * up, in one operation where devices have one. */
+/** activation(gate) * up, as one operation where the device has it. */
 export function gatingOf(name: string, key: string): Gating {
   const activation = activationOf(name, key);
   if (activation === silu) return "swiglu";
@@ -75,13 +75,13 @@ export function gatingOf(name: string, key: string): Gating {
   return (gate, up) => multiply(activation(gate), up);
 }
 
-/** silu(gate) * up within limits, as Step 3.5 has it: the gate has no lower one. None or 0 is no limit. */
+/** Step 3.5: silu(gate) * up with limits; the gate has no lower one. undefined or 0: no limit. */
 export function limitedSwiglu(limit: number | null | undefined): Gating {
   if (!limit) return "swiglu";
   return (gate, up) => multiply(minimum(silu(gate), limit), clip(up, -limit, limit));
 }
 
-/** As gpt-oss has it: the gate has no lower limit, and the other half is moved by 1. */
+/** gpt-oss: the gate has no lower limit, and 1 is added to the other half. */
 export function clippedSwiglu(limit: number): Gating {
   return (gate, up) => {
     const clipped = minimum(gate, limit);
@@ -90,7 +90,7 @@ export function clippedSwiglu(limit: number): Gating {
   };
 }
 
-/** As Kimi K3 has it: both halves are squeezed, and the gate is multiplied by its sigmoid. */
+/** Kimi K3: both halves are soft-capped, and the gate is multiplied by its sigmoid. */
 export function situ(beta: number, most: number | null | undefined): Gating {
   const squeezed = (x: MlxArray, cap: number) => multiply(tanh(multiply(x, 1 / cap)), cap);
   return (gate, up) => {
@@ -100,7 +100,7 @@ export function situ(beta: number, most: number | null | undefined): Gating {
   };
 }
 
-/** As Gemma 3n has it: only gates open that are so many standard deviations above the mean of all ranks' gates. */
+/** Gemma 3n: opens only gates this many standard deviations above the mean, which is taken over all ranks' gates. */
 export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
   const total = weights.totals(width) ?? ((x) => x);
   const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));
@@ -112,7 +112,7 @@ export function sparseGeglu(weights: Weights, width: Extent, deviations: number)
   };
 }
 
-/** The number of standard deviations above the mean that this share of a normal distribution is below. */
+/** Quantile of the standard normal distribution. */
 export function normalQuantile(share: number): number {
   using _ = new Scope();
   return multiply(erfinv(array(Float32Array.of(2 * share - 1))), 2 ** 0.5).numbers()[0]!;
@@ -120,7 +120,9 @@ export function normalQuantile(share: number): number {
 
 export type Slope = "alpha_p" | "alpha_n" | "beta" | "eps";
 
-/** As Apertus has it, with slopes (1) that it learns: a parabola above 0, an exponential below, a line through both. */
+/**
+ * Apertus (xIELU): a parabola above 0 and an exponential below, each with a learned slope (1), plus a linear term.
+ */
 export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activation {
   const scalar = (make: () => MlxArray) => weights.computed(() => reshape(make(), []));
   const [stored, eps] = [slope("beta"), slope("eps")];

@@ -1,4 +1,4 @@
-// Convolutions of the last few tokens in place of attention.
+// Short convolutions in place of attention.
 import type { MlxArray } from "../../mlx/array.ts";
 import { expandDims, multiply, reshape, sigmoid, split } from "../../mlx/ops.ts";
 import type { LayerStates } from "../contract/states.ts";
@@ -15,7 +15,7 @@ import {
 } from "./layers.ts";
 import { convolution } from "./recurrent-layers.ts";
 
-/** Of one part of the input, with another part as a gate before and a third behind it, as LFM 2 has it. */
+/** LFM 2: convolves one third of the projection, with the others as gates before and after. */
 export function shortConvolution(
   weights: Weights,
   name: string,
@@ -35,7 +35,7 @@ export function shortConvolution(
   };
 }
 
-/** Of keys and of values, which queries open, as Gear has it. */
+/** Gear: convolves keys and values, gated by queries. */
 export function convolvedMixer(
   weights: Weights,
   name: string,

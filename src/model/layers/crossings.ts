@@ -1,18 +1,18 @@
-// What layers make for later ones beside the hidden state. Where ranks have some of the layers each, it goes along with
-// the hidden state, from the rank that makes it to the last one that takes it.
+// Values that layers pass to later layers beside the hidden state. If ranks have some of the layers each, a value
+// travels with the hidden state, from the rank that makes it to the last one that reads it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, reshape, slice, split } from "../../mlx/ops.ts";
 
-/** So many features of every token, that a layer makes, or -1 before the first, and others take up to the last of them. */
+/** `width` features per token, made by layer `from` (-1: before the first) and read by layers up to `to`. */
 export type Crossing = {
   readonly from: number;
   readonly to: number;
   readonly width: number;
-  /** (T, width), in a forward pass that has come so far. */
+  /** (T, width), once the forward pass has computed it. */
   value?: MlxArray;
 };
 
-/** Those that go on to this layer, made by an earlier one. */
+/** Crossings made before this layer and read by it or later ones. */
 export function crossingsAt(layer: number, all: readonly Crossing[]): Crossing[] {
   return all.filter(({ from, to }) => from < layer && layer <= to);
 }
@@ -21,14 +21,14 @@ export function widthOf(crossings: readonly Crossing[]): number {
   return crossings.reduce((sum, { width }) => sum + width, 0);
 }
 
-/** Hidden states (T, ...) and what crosses with them: (T, widths of all) */
+/** Concatenates the hidden state (T, ...) and its crossings: (T, sum of widths) */
 export function sideBySide(hidden: MlxArray, crossings: readonly Crossing[]): MlxArray {
   const flat = reshape(hidden, [hidden.shape[0]!, -1]);
   if (crossings.length === 0) return flat;
   return concatenate([flat, ...crossings.map(({ value }) => value!)], -1);
 }
 
-/** The hidden states (T, dims) of both: what crosses with them is set. */
+/** Splits the concatenation: returns the hidden state (T, dims) and sets the crossings. */
 export function takeApart(both: MlxArray, dims: number, crossings: Crossing[]): MlxArray {
   if (crossings.length === 0) return both;
   const ends = crossings.map((_, i) => dims + widthOf(crossings.slice(0, i)));
@@ -37,7 +37,7 @@ export function takeApart(both: MlxArray, dims: number, crossings: Crossing[]): 
   return hidden!;
 }
 
-/** A product whose last columns, so many of them, are for later layers too. */
+/** A product whose last columns are also stored in the crossing for later layers. */
 export function handingOn<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   width: number,
@@ -50,7 +50,7 @@ export function handingOn<A extends unknown[]>(
   };
 }
 
-/** A product with what an earlier layer has made as its last columns. */
+/** A product with an earlier layer's crossing appended as its last columns. */
 export function takingOver<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   from: Crossing,

@@ -1,4 +1,4 @@
-// A delta net with a decay for each feature (KDA), as Kimi Linear, Kimi K3 and Ling 3 have it.
+// KDA, a delta net with a decay per feature, as in Kimi Linear, Kimi K3 and Ling 3.
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -27,9 +27,8 @@ import { convolution, deltaScan, joinConvolutions } from "./recurrent-layers.ts"
 export type DeltaSizes = { dims: number; heads: number; headDim: number; taps: number };
 
 /**
- * q_proj, k_proj, v_proj, a convolution of each, o_norm, o_proj. Decays, betas and how far what is read is open are
- * made of the input, by f_proj, b_proj and g_proj; f and g in some models by two matrices with a smaller vector between.
- * `least`: of the logarithm of a decay, where it has a limit.
+ * q_proj, k_proj, v_proj with a convolution each, o_norm, o_proj. f_proj, b_proj and g_proj compute decays, betas and
+ * output gates from the input; f and g are low-rank in some models. `least`: lower bound of a decay's logarithm.
  */
 export function deltaAttention(
   weights: Weights,
@@ -69,7 +68,7 @@ export function deltaAttention(
   };
 }
 
-/** x -> (T, heads * features) of steps and of how far it is open, and (T, heads) of betas. */
+/** x -> steps and output gates (T, heads * features), betas (T, heads) */
 function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   const { dims, headDim } = own;
   const width = headFeatures(own);
@@ -99,7 +98,7 @@ function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   };
 }
 
-/** A_log of each head as e to it, for each feature, and dt_bias. */
+/** exp(A_log) of each head, repeated per feature, and dt_bias. */
 function featureRates(
   weights: Weights,
   name: string,

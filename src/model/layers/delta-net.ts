@@ -1,4 +1,4 @@
-// Gated delta nets, as Qwen 3 Next, Qwen 3.5 and OLMo Hybrid have them.
+// Gated delta nets, as in Qwen 3 Next, Qwen 3.5 and OLMo Hybrid.
 import type { z } from "zod";
 import type { RawColumns } from "../../kernels/recurrence/recurrence.ts";
 import { type BaseConfig, count } from "../checkpoint/config.ts";
@@ -7,7 +7,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, kvFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { convolution, decayRule, deltaScan } from "./recurrent-layers.ts";
 
-/** What configurations say of them. */
+/** Configuration keys. */
 export const deltaNetKeys = {
   linear_num_key_heads: count,
   linear_num_value_heads: count,
@@ -35,13 +35,13 @@ export type DeltaNetSizes = {
   valueHeads: number;
   keyDim: number;
   valueDim: number;
-  /** Of its convolution. */
+  /** Taps of the convolution. */
   taps: number;
 };
 
 /**
- * A gated delta net: in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d, A_log, dt_bias,
- * norm, out_proj. Betas are up to `most`.
+ * A gated delta net: in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d, A_log,
+ * dt_bias, norm, out_proj. `most`: upper bound of betas.
  */
 export function deltaNet(
   weights: Weights,
@@ -89,7 +89,7 @@ export function deltaNet(
   };
 }
 
-/** Qwen 3 Next has side by side for each key head: query, key, values and gates; and betas with step sizes. */
+/** Qwen 3 Next interleaves per key head: query, key, values and gates in one matrix, betas and steps in another. */
 export function arrangeDeltaNet(weights: Weights, name: string, sizes: DeltaNetSizes): void {
   const { dims, keyHeads: heads, keyDim } = sizes;
   const each = sizes.valueHeads / heads;
@@ -98,7 +98,7 @@ export function arrangeDeltaNet(weights: Weights, name: string, sizes: DeltaNetS
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
-  // GGUF files have these in order, and those of Qwen 3.5 have all apart.
+  // GGUF files have them in order; Qwen 3.5's files have separate matrices.
   if (weights.has(`${mixed}.weight`)) {
     weights.check(mixed, [heads * width, dims]);
     weights.pick(mixed, `${name}.in_proj_qkv`, [

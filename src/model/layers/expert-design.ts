@@ -1,4 +1,4 @@
-// Experts as a family's design has them, and as configurations have them.
+// Experts as a family's design declares them, and their configuration keys.
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
 import type { Routing as DeviceRouting } from "../../kernels/token/routing.ts";
@@ -7,28 +7,28 @@ import type { Activation } from "./activations.ts";
 
 export type Routing = Partial<Omit<DeviceRouting, "experts" | "each" | "correction" | "shared">> & {
   each: number;
-  /** The name of a tensor (experts) that is added to scores when experts are chosen, but not to their shares. */
+  /** Name of a tensor (experts) added to scores when experts are chosen, but not to their weights. */
   correction?: string | undefined;
 };
 
-/** Of layers with experts. Names are parts of the MLP's. */
+/** Experts of a layer. Names are relative to the MLP's. */
 export type ExpertDesign = Routing & {
   count: number;
-  /** The width of one. */
+  /** Width of one expert. */
   hidden: number;
-  /** Whether a layer has them; all have unless it says. */
+  /** Whether a layer has experts; undefined for all layers. */
   isSparse?: ((layer: number) => boolean) | undefined;
   shared?: SharedExperts | undefined;
-  /** Without a gate: down(activation(up(x))) */
+  /** For experts without a gate: down(activation(up(x))) */
   activation?: Activation | undefined;
   latent?: LatentExperts | undefined;
-  /** So many more that give back what they get. */
+  /** Number of identity experts, which return their input. */
   identities?: number | undefined;
-  /** Shares are of what experts take, and not of what they make: where a token has one. */
+  /** Weights scale the experts' inputs, not their outputs. Only with one expert per token. */
   scalesInputs?: boolean | undefined;
 };
 
-/** Experts of a smaller vector: its size, the matrices into it and back, and in some a norm between. */
+/** Experts in a smaller space: its size, the projections down and up, and an optional norm between. */
 export type LatentExperts = {
   size: number;
   into: string;
@@ -36,17 +36,17 @@ export type LatentExperts = {
   norm?: { name: string; eps: number } | undefined;
 };
 
-/** One MLP that all tokens go through; 0 is the width of none. */
+/** An MLP that all tokens go through; width 0 for none. */
 export type SharedExperts = {
   name: string;
   width: number;
-  /** The name of a row (1, D): how far it is open. */
+  /** Name of the gate's row (1, D). */
   gate?: string | undefined;
-  /** As that of the experts unless it says. */
+  /** Defaults to the experts' gating. */
   gating?: Gating | undefined;
 };
 
-/** What configurations say of experts, in DeepSeek's words. */
+/** Configuration keys of experts, named as in DeepSeek's. */
 export const expertKeys = {
   n_routed_experts: count.nullish(),
   num_experts_per_tok: count.nullish(),
@@ -58,25 +58,25 @@ export const expertKeys = {
   routed_scaling_factor: positive.nullish(),
   first_k_dense_replace: z.int().default(0),
   moe_layer_freq: count.default(1),
-  /** In place of both. */
+  /** Replaces both. */
   mlp_layer_types: layerTypes("dense", "sparse").nullish(),
 };
 
-/** Of families whose models all have them. */
+/** For families whose configurations always have them. */
 export const requiredExpertKeys = {
   ...expertKeys,
   n_routed_experts: count,
   num_experts_per_tok: count,
 };
 
-/** mlp_layer_types of a flag per layer: whether it has experts. */
+/** mlp_layer_types from a flag per layer: whether it has experts. */
 export const mlpTypes = (marks: readonly (number | boolean)[] | null | undefined) =>
   marks?.map((isSparse) => (isSparse ? "sparse" : "dense"));
 
 type ExpertsConfig = Pick<BaseConfig, "intermediate_size"> &
   z.infer<z.ZodObject<typeof expertKeys>>;
 
-/** Softmax and all that the configuration says; `own` is what it does not. */
+/** Softmax routing from the configuration; `own` overrides. */
 export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}): ExpertDesign {
   const { n_group, topk_group, first_k_dense_replace: dense, moe_layer_freq: each } = config;
   const { mlp_layer_types: types } = config;
@@ -94,7 +94,7 @@ export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}
   };
 }
 
-/** Scores are sigmoids, and a correction is added when experts are chosen. */
+/** Sigmoid scores, with a correction added when experts are chosen. */
 export const correctedScores = {
   scores: "sigmoid",
   correction: "gate.e_score_correction_bias",

@@ -1,4 +1,4 @@
-// The ways in which files keep experts, as the one that we ask for: a tensor for all of them, in `name`.switch_mlp.
+// Converts the layouts in which files keep experts to ours: one tensor for all experts, in `name`.switch_mlp.
 import {
   asWords,
   everySecond,
@@ -9,7 +9,7 @@ import {
 import type { Weights } from "../weights/weights.ts";
 import type { ExpertSizes } from "./layers.ts";
 
-/** The names that files have for the parts of an MLP. */
+/** Names of an MLP's parts in files. */
 const partNames = {
   gate_proj: ["gate_proj", "w1"],
   up_proj: ["up_proj", "w3", "v1"],
@@ -23,7 +23,7 @@ export function arrangeExperts(
 ): void {
   stackExperts(weights, name, experts);
   const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
-  // Some of MLX's files call all of them so.
+  // Some of MLX's files name experts like a plain MLP.
   for (const part of Object.keys(partNames)) {
     if (!weights.has(`${source}.${part}.weight`)) continue;
     weights.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
@@ -38,7 +38,7 @@ export function arrangeExperts(
   } else transposeExperts(weights, source, target);
 }
 
-/** Most authors' files have a matrix an expert, in `name`.experts. */
+/** Most authors' files have one matrix per expert, in `name`.experts. */
 function stackExperts(weights: Weights, name: string, experts: number): void {
   for (const [part, names] of Object.entries(partNames)) {
     for (const stored of names) {
@@ -52,7 +52,7 @@ function stackExperts(weights: Weights, name: string, experts: number): void {
   }
 }
 
-/** Some authors' files have all gates and ups in one tensor, (experts, 2 hidden, dims). */
+/** Some authors' files have gates and ups of all experts in one tensor: (experts, 2 hidden, dims). */
 function splitExperts(weights: Weights, source: string, name: string): void {
   for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
     weights.arrange([source], ([stored]) => {
@@ -69,7 +69,7 @@ function splitExperts(weights: Weights, source: string, name: string): void {
   }
 }
 
-/** Others have them transposed, (experts, dims, 2 hidden), and what goes down too. */
+/** Others have it transposed, (experts, dims, 2 hidden), and down_proj too. */
 function transposeExperts(weights: Weights, source: string, name: string): void {
   const pick = (stored: string, part: string, index: number, parts: number) => {
     if (!weights.has(`${source}.${stored}`)) return;
@@ -84,7 +84,7 @@ function transposeExperts(weights: Weights, source: string, name: string): void 
   pick("down_proj", "down_proj", 0, 1);
 }
 
-/** DBRX's files have the rows of all experts below each other, and what goes down transposed. */
+/** DBRX's files concatenate the rows of all experts, with down_proj transposed. */
 export function splitExpertRows(
   weights: Weights,
   name: string,
@@ -104,8 +104,8 @@ export function splitExpertRows(
 }
 
 /**
- * In OpenAI's own files gates and ups alternate, and mxfp4 is stored in blocks of bytes. Unquantized experts are
- * transposed, (experts, dims, 2 hidden).
+ * OpenAI's files interleave gates and ups, and store mxfp4 as blocks of bytes. Unquantized experts are transposed:
+ * (experts, dims, 2 hidden).
  */
 export function arrangeInterleaved(weights: Weights, name: string): void {
   const [both, down] = [`${name}.gate_up_proj`, `${name}.down_proj`];

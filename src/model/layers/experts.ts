@@ -1,4 +1,4 @@
-// Experts: a few of many small MLPs, which a token's scores choose, and some that all tokens go through.
+// Mixtures of experts: a router chooses a few of many small MLPs per token; shared experts process all tokens.
 import type { Gating, Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../../kernels/token/routing.ts";
@@ -18,11 +18,10 @@ import {
   ungatedExpertMlps,
 } from "./layers.ts";
 
-/** By softmax, with shares that add up to 1, unless it says. */
-/** x (T, D) -> the experts of each token, and the share that each has. */
+/** x (T, D) -> the chosen experts of each token and their weights */
 export type Router = (x: MlxArray) => Routed;
 
-/** `name` is the matrix of the scores. `shared`: how many more experts all tokens go through, and their gate. */
+/** `name`: the matrix of scores. `shared`: number of shared experts, and their gate. */
 export function router(
   weights: Weights,
   name: string,
@@ -57,7 +56,7 @@ export function router(
   return (x) => weights.device.route(x, product, routing);
 }
 
-/** `name`.gate chooses experts of `name`.switch_mlp. */
+/** `name`.gate chooses among the experts in `name`.switch_mlp. */
 export function routedMlp(
   weights: Weights,
   name: string,
@@ -101,10 +100,10 @@ export function routedMlp(
   };
 }
 
-/** What a token's experts make of it, each by its share. */
+/** The weighted sum of a token's experts. */
 type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
 
-/** made (T, K, D) by their shares (T, K) -> (T, D) */
+/** Sums made (T, K, D), weighted by (T, K) -> (T, D) */
 export function combined(
   { device }: Weights,
   { total }: ExpertMlps,
@@ -126,7 +125,7 @@ function ofScaledInputs(mlps: ExpertMlps): Mixture {
   };
 }
 
-/** What experts of a smaller vector make: into it, and back. */
+/** Projects down, applies the experts, projects up. */
 function inLatent(
   weights: Weights,
   name: string,
@@ -140,7 +139,7 @@ function inLatent(
   return (x, routed, residual) => up(mixture(down(x), routed), { norm: behind, residual });
 }
 
-/** Experts behind the first ones give back what they get. */
+/** Experts from index `experts` on return their input. */
 function withIdentities(mixture: Mixture, experts: number): Mixture {
   return (x, { chosen, shares }, residual) => {
     const isExpert = less(chosen, experts);
@@ -151,8 +150,8 @@ function withIdentities(mixture: Mixture, experts: number): Mixture {
 }
 
 /**
- * A shared MLP is as many more experts as it is times as wide, if the file keeps it in their format: then one product
- * has them all, in `name`.all_mlps. How many they are; 0 where it stays apart.
+ * If the file stores a shared MLP in the experts' format, appends it as additional experts of their width in
+ * `name`.all_mlps, so that one product computes all. Returns their number; 0 if it stays separate.
  */
 function joinShared(
   weights: Weights,

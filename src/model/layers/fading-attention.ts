@@ -1,4 +1,4 @@
-// Linear attention whose heads forget at fixed rates (Lightning attention), as Ring 2 and 2.5 have it.
+// Linear attention with a fixed decay per head (Lightning attention), as in Ring 2 and 2.5.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { groupedNorm } from "./recurrent-layers.ts";
 
-/** Of so many layers the last has another attention, and so have those behind the last whole group. */
+/** The last layer of each group has another attention, and so do the layers after the last whole group. */
 export const groupKeys = {
   layer_group_size: count,
   layer_types: layerTypes("linear_attention", "full_attention").nullish(),
@@ -26,11 +26,11 @@ type GroupConfig = z.infer<z.ZodObject<typeof groupKeys>> & { num_hidden_layers:
 
 type FadingConfig = BaseConfig & {
   use_qk_norm: boolean;
-  /** Groups of the norm behind it. */
+  /** Groups of the output norm. */
   group_norm_size: number;
 };
 
-/** As the configuration says. `pace`, of a layer's rates, is smaller in later ones. */
+/** `pace`: factor on a layer's decay rates, smaller in later layers. */
 export function fadingLayers(config: FadingConfig, weights: Weights) {
   const { use_qk_norm: isNormed, group_norm_size: groups, partial_rotary_factor } = config;
   const rotary = Math.floor(headsOf(config).headDim * (partial_rotary_factor ?? 1));
@@ -51,7 +51,7 @@ function fadingAttention(
 ): AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const all = headsOf({ ...config, num_key_value_heads: undefined });
-  // A rank has heads of whole groups, or of one.
+  // A rank has the heads of whole groups, or of a part of one.
   const own = ownHeads(weights, name, { dims, ...all, kvHeads: groups });
   const { heads, headDim } = own;
   const [width, features] = [heads * headDim, headFeatures(own)];
@@ -67,7 +67,7 @@ function fadingAttention(
   const decays = weights.constant(
     Float32Array.from(ownSlopes, (slope) => Math.exp(-slope * (pace + 1e-5))),
   );
-  // What is read is scaled: what is written may as well be.
+  // Scaling what is written equals scaling what is read.
   const betas = weights.constant(new Float32Array(heads).fill(headDim ** -0.5));
   const state = states.slot(heads, headDim, headDim);
   const scan = {
@@ -91,7 +91,7 @@ function fadingAttention(
   };
 }
 
-/** As ALiBi has them: a geometric series, and where heads are no power of two, some of the next one. */
+/** ALiBi's slopes: a geometric series; if the number of heads is no power of two, completed from the next one. */
 function slopes(heads: number): number[] {
   const series = (count: number) =>
     Array.from({ length: count }, (_, i) => 2 ** (-(2 ** -(Math.log2(count) - 3)) * (i + 1)));

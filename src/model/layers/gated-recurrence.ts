@@ -1,4 +1,4 @@
-// A gated linear recurrence of each channel (RG-LRU), behind a short convolution, as Griffin has it.
+// RG-LRU, a gated linear recurrence per channel after a short convolution, as in Griffin.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -26,16 +26,16 @@ import { activationOf } from "./activations.ts";
 import type { AttentionBlock } from "./layers.ts";
 import { convolution } from "./recurrent-layers.ts";
 
-/** What configurations say of it. */
+/** Configuration keys. */
 export const recurrenceKeys = { conv1d_width: count.default(4) };
 
 type RecurrenceConfig = Pick<BaseConfig, "hidden_size" | "num_attention_heads"> &
   z.infer<z.ZodObject<typeof recurrenceKeys>>;
 
-/** Kernels read as many key features at once: the state of a channel is the first of them. */
+/** Minimum number of key features that kernels read: a channel's state is the first of them. */
 const KEYS = 16;
 
-/** linear_x, conv_1d and rg_lru, opened by linear_y; linear_out. */
+/** linear_x, conv_1d and rg_lru, gated by linear_y; then linear_out. */
 export function gatedRecurrence(
   config: RecurrenceConfig,
   weights: Weights,
@@ -59,7 +59,7 @@ export function gatedRecurrence(
   };
 }
 
-/** state = decay * state + sqrt(1 - decay^2) * opened input, of each channel; both gates are made of the input. */
+/** state = decay * state + sqrt(1 - decay^2) * gated input, per channel; both gates depend on the input. */
 function recurrence(
   weights: Weights,
   name: string,
@@ -89,7 +89,7 @@ function recurrence(
   return (x: MlxArray, step: Step) => {
     const powers = multiply(astype(recurrentGate(x), "float32"), rate); // (T, channels)
     const rest = maximum(add(negative(exp(multiply(powers, 2))), 1), 0);
-    // There is nothing before the first token of a sequence.
+    // The first token of a sequence has no predecessor.
     const isFirst = expandDims(lessEqual(step.positions(), 0), 1);
     const share = where(isFirst, add(zeros(rest.shape), 1), power(rest, 0.5));
     const taken = multiply(multiply(x, inputGate(x)), astype(share, x.dtype));

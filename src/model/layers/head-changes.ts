@@ -1,4 +1,4 @@
-// What some architectures do to queries, keys and values between their product and attention.
+// Changes that some architectures make to queries, keys and values between their projection and attention.
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -32,10 +32,10 @@ import {
   projection,
 } from "./layers.ts";
 
-/** Of each head by itself: queries (T, heads, D), keys and values (T, kvHeads, D) */
+/** Split into heads: queries (T, heads, D), keys and values (T, kvHeads, D) */
 export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
 
-/** A projection whose heads are changed before they attend. */
+/** A projection whose heads are changed before attention. */
 export function changedHeads(
   project: Projection,
   { heads, kvHeads, headDim }: Omit<AttentionSizes, "dims">,
@@ -49,7 +49,7 @@ export function changedHeads(
   };
 }
 
-/** A norm over each head of queries and keys, with weights (heads, D) of these names in attention. */
+/** Norms over each head of queries and keys; the weights (heads, D) have these names. */
 export type HeadwiseNorms = { query: string; key: string; norm: (x: MlxArray) => MlxArray };
 
 export function headwiseNorms(
@@ -67,7 +67,7 @@ export function headwiseNorms(
   }));
 }
 
-/** RoPE, where it comes before norms or gates: `parts` of an attention whose kernel applies none. */
+/** Applies RoPE before norms or gates: returns `parts` for an attention kernel that applies none. */
 export function rotatedFirst(
   project: Projection,
   sizes: AttentionSizes,
@@ -84,8 +84,8 @@ export function rotatedFirst(
 export type Temperature = { scale: number; every: number; first: number };
 
 /**
- * What queries at these positions (T) are multiplied by: it grows with the logarithm of the position, counted in so many
- * from `first` on, so that attention to many tokens stays sharp.
+ * Factor on queries at positions (T). It grows with the logarithm of the position, counted in units of `every` from
+ * `first` on, so that attention to many tokens stays sharp.
  */
 export function temperature({ scale, every, first }: Temperature) {
   return (positions: MlxArray): MlxArray => {
@@ -118,7 +118,7 @@ export function withTemperature(
     );
 }
 
-/** Values of fewer features than keys are kept with as many, of which the last are 0. `scale`: of what is attended. */
+/** Pads values that have fewer features than keys with zeros. `scale`: factor on attention's output. */
 export function narrowValues(
   weights: Weights,
   name: string,
@@ -149,7 +149,7 @@ export function narrowValues(
   };
 }
 
-/** Of `each` layers the first has keys and values, and the others take them over. */
+/** The first of each `each` layers has keys and values, which the others share. */
 export function takenOver(
   { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
   layers: number,
@@ -161,7 +161,7 @@ export function takenOver(
   });
 }
 
-/** With keys and values of its own, or those that it takes over. */
+/** With its own keys and values, or the shared ones. */
 export function projectionWith(
   weights: Weights,
   name: string,

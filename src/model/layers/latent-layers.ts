@@ -1,6 +1,6 @@
-// Multi-head latent attention (MLA): keys and values of all heads are products of one small vector a token, which is
-// all that is kept of it. The matrices of the keys are absorbed into the queries, and those of the values are applied
-// to what was attended, so that no head's keys or values are ever computed.
+// Multi-head latent attention (MLA): keys and values of all heads are projections of one small latent per token, and
+// only this latent is stored. The key projections are absorbed into the queries, and the value projections are
+// applied to attention's output, so no head's keys or values are ever computed.
 import type { z } from "zod";
 import type { HeadLinear, Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -16,31 +16,31 @@ import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from ".
 export type LatentSizes = {
   dims: number;
   heads: number;
-  /** Of the vector that queries are products of; undefined where they are projected at once. */
+  /** Size of the latent that queries are projected from; undefined if they are projected directly. */
   queryRank: number | undefined;
-  /** Of the vector that keys and values are products of. */
+  /** Size of the latent that keys and values are projected from. */
   latent: number;
-  /** Of queries and keys: features with a position, and features without one. */
+  /** Features of queries and keys with a position (`rotary`) and without one (`plain`). */
   rotary: number;
   plain: number;
-  /** Of a head's values. */
+  /** Features of a head's values. */
   value: number;
 };
 
 export type LatentParts = Omit<LatentOptions, "norm"> & {
-  /** Of the norms of both vectors. */
+  /** Epsilon of the norms of both latents. */
   eps: number;
-  /** What latents are multiplied by, behind their norm. */
+  /** Factor on latents after their norm. */
   latentScale?: number | undefined;
-  /** Of positions (T): what queries there are multiplied by. */
+  /** Factor on the queries at positions (T). */
   queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
   outputGate?: OutputGate | undefined;
 };
 
-/** Of the norms of both vectors in most families, whatever the configuration says of the others. */
+/** Epsilon of the latents' norms in most families, whatever the configuration says of the other norms. */
 const LATENT_EPS = 1e-6;
 
-/** What configurations say of it. */
+/** Configuration keys. */
 export const latentKeys = {
   q_lora_rank: count.nullish(),
   kv_lora_rank: count,
@@ -51,7 +51,7 @@ export const latentKeys = {
 
 type LatentConfig = BaseConfig & z.infer<z.ZodObject<typeof latentKeys>>;
 
-/** In place of attention: `mix` of a design. RoPE is as the configuration says, unless `own` does. */
+/** Replaces attention: `mix` of a design. RoPE follows the configuration unless `own` has one. */
 export function latentLayers(
   config: LatentConfig,
   weights: Weights,
@@ -69,7 +69,7 @@ export function latentLayers(
   };
   const options = ropeOptions(config, rotary);
   const parts = {
-    // A factor on queries is one on their scores.
+    // A factor on queries is a factor on their scores.
     scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
     rope: "rope" in own ? own.rope : ofAnyLength(makeRope(weights, options)),
     eps: LATENT_EPS,
@@ -89,7 +89,7 @@ function latentAttention(
   const { dims, queryRank, latent, rotary, plain, value } = sizes;
   const division = { unit: value, inputOf: [`${name}.o_proj`] };
   const values = weights.divide(sizes.heads * value, division);
-  /** Heads of this rank; latents are kept by all. */
+  /** Heads of this rank; every rank stores all latents. */
   const own = times(values, 1 / value);
   const heads = countOf(own);
   const state = states.latent({ heads, latent, rotary });
@@ -133,7 +133,7 @@ function latentAttention(
   };
 }
 
-/** A norm whose outputs have a factor: its weight may as well have it. */
+/** Folds the factor on a norm's outputs into its weight. */
 function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
   if (scale === 1) return norm;
   const weight = weights.computed(() => multiply(norm.weight, scale));
@@ -141,7 +141,7 @@ function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
   return Object.assign(scaled, { weight, eps: norm.eps });
 }
 
-/** MLX's files have the matrices of keys and values apart, the authors' have them head by head in one. */
+/** MLX's files have separate matrices of keys and values, the authors' files one matrix head by head. */
 function headLinears(
   weights: Weights,
   name: string,
@@ -159,7 +159,7 @@ function headLinears(
     weights.pick(joint, values, runs(plain, value), [heads, value]);
   }
   return {
-    // The authors have (plain, latent), which is also how they are quantized.
+    // The authors' matrix is (plain, latent) and quantized along the latent.
     absorb: weights.byHead(keys, own, plain, latent, { isTransposed: isJoint }),
     toValues: weights.byHead(values, own, latent, value),
   };

@@ -1,4 +1,4 @@
-// What the architectures have in common.
+// Norms, MLPs, experts, projections and attention that architectures are built from.
 import type {
   ExpertLinear,
   ExpertProduct,
@@ -37,7 +37,7 @@ import type { Division, Total, Weights } from "../weights/weights.ts";
 import type { Activation } from "./activations.ts";
 import { type Crossing, handingOn, takingOver } from "./crossings.ts";
 
-/** `offset` is added to the weight: Gemma stores weights as their distance from 1. */
+/** `offset` is added to the weight: Gemma stores weight - 1. */
 export function rmsNorm(
   weights: Weights,
   name: string,
@@ -51,10 +51,10 @@ export function rmsNorm(
   return Object.assign(norm, { weight, eps });
 }
 
-/** A norm that is no RMS norm: devices do not fuse it into products. */
+/** A norm; devices fuse only RMS norms into products. */
 export type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
 
-/** With the weight and the bias that the file has; `offset` is added to the weight. */
+/** Layer norm with the file's weight and bias, if any; `offset` is added to the weight. */
 export function layerNorm(
   weights: Weights,
   name: string,
@@ -69,7 +69,7 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
-/** An RMS norm over an axis of which this rank may have a part: of one of its groups, where each has a norm by itself. */
+/** RMS norm over a divided axis: ranks add up their sums of squares. `groups`: number of groups with a norm each. */
 export function dividedNorm(
   weights: Weights,
   name: string,
@@ -93,32 +93,32 @@ export function dividedNorm(
   };
 }
 
-/** A layer norm without weights of its own. */
+/** Layer norm without weights. */
 export const plainLayerNorm =
   (eps: number): AnyNorm =>
   (x) =>
     normed(x, undefined, undefined, eps);
 
-/** Over heads of this size, without weights of its own. */
+/** RMS norm over heads of this size, without weights. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
   const weight = weights.constant(new Float32Array(headDim).fill(1));
   return Object.assign(norm, { weight, eps });
 }
 
-/** Squeezes x into (-cap, cap). */
+/** Maps x into (-cap, cap). */
 export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** What this rank has of an MLP's width. */
+/** This rank's part of an MLP's width. */
 export function ownWidth(weights: Weights, name: string, hidden: number): Extent {
   return weights.divide(hidden, { inputOf: [`${name}.down_proj`] });
 }
 
 /**
- * down(gating(gate(x), up(x))), with both of them in one matrix where the file has them so. `own`: where the gating is
- * not element by element, the part of the width that it is made for.
+ * down(gating(gate(x), up(x))), with gate and up fused if the file has one matrix. `own`: the width that a gating was
+ * made for, if it is not elementwise.
  */
 export function gatedMlp(
   weights: Weights,
@@ -135,7 +135,7 @@ export function gatedMlp(
   return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, own, dims), gating);
 }
 
-/** With both halves from one product. */
+/** Gate and up from one product. */
 function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
 }
@@ -157,8 +157,8 @@ export function plainMlp(
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
 
 /**
- * x (T, D), chosen (T, K) -> (T, K, D): the output of each of a token's experts. Ranks have parts of each expert's
- * width: `total` then adds up what they make of tokens.
+ * x (T, D), chosen (T, K) -> the output of each chosen expert (T, K, D). Each rank has a part of every expert's
+ * width; `total` adds up the ranks' sums.
  */
 export type ExpertMlps = ((x: MlxArray, chosen: MlxArray) => MlxArray) & {
   total?: Total | undefined;
@@ -194,7 +194,7 @@ export function ungatedExpertMlps(
   );
 }
 
-/** Many rows are computed in the order of their experts, where the device gains by it. */
+/** Sorts many rows by expert, if that is faster on the device. */
 function byExpert(
   { sortedRows }: ExpertLinear,
   dims: number,
@@ -213,18 +213,18 @@ function byExpert(
   return Object.assign(mlps, { total });
 }
 
-/** Heads are those that this rank has: which of all they are is in `own`, where it has not all. */
+/** Number of heads of this rank; `own` says which, if the rank does not have all. */
 export type AttentionSizes = {
   dims: number;
   heads: number;
   kvHeads: number;
   headDim: number;
-  /** Of a head's values, where they have fewer features. */
+  /** Features of a head's values, if fewer than its keys'. */
   valueDim?: number | undefined;
   own?: { heads: Slice; kvHeads: Slice } | undefined;
 };
 
-/** Features of the rank's heads, `each` of a head. */
+/** Features of the rank's heads, `each` per head. */
 export function headFeatures(
   { heads, own, ...sizes }: Omit<AttentionSizes, "dims" | "kvHeads">,
   each = sizes.headDim,
@@ -240,8 +240,8 @@ export function kvFeatures(
 }
 
 /**
- * The heads of this rank: KV heads with all their queries, or some of the queries of one KV head that other ranks have
- * too; all of them where they cannot be divided so. `output`: the matrix that takes what heads make.
+ * This rank's heads: KV heads with all their queries, or, if there are more ranks than KV heads, some queries of a KV
+ * head that other ranks have too; all heads if they cannot be divided. `output`: the projection after attention.
  */
 export function ownHeads(
   weights: Weights,
@@ -277,14 +277,17 @@ export function ownHeads(
 
 type Ranks = { rank: number; size: number };
 
-/** Which of fewer KV heads a rank has, and with how many other ranks: the first ranks have more of it for themselves. */
+/**
+ * With fewer KV heads than ranks: the rank's KV head, the number of ranks that share it, and the rank's place among
+ * them.
+ */
 function sharedBy(kvHeads: number, { rank, size }: Ranks) {
   const first = Math.ceil(((rank + 1) * kvHeads) / size) - 1;
   const ranksFrom = (kvHead: number) => Math.floor((kvHead * size) / kvHeads);
   return { first, copies: ranksFrom(first + 1) - ranksFrom(first), place: rank - ranksFrom(first) };
 }
 
-/** Queries of a KV head, `each` features, are divided among the ranks that have it. */
+/** Divides the queries of a KV head, `each` features, among the ranks that share it. */
 function sharedSlice(each: number, kvHeads: number): NonNullable<Division["sliceOf"]> {
   return (unit, ranks) => {
     const { first, copies, place } = sharedBy(kvHeads, ranks);
@@ -299,7 +302,7 @@ function sharedSlice(each: number, kvHeads: number): NonNullable<Division["slice
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
 export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
 
-/** These norms are over all heads at once. The file may have all three in one matrix. */
+/** One projection for queries, keys and values, fused if the file has one matrix. */
 export function projection(
   weights: Weights,
   name: string,
@@ -323,7 +326,7 @@ export function projection(
   };
 }
 
-/** With q_norm and k_norm over all heads at once. */
+/** With the norms q_norm and k_norm, each over all heads at once. */
 export function normedProjection(
   weights: Weights,
   name: string,
@@ -336,37 +339,37 @@ export function normedProjection(
   });
 }
 
-/** With the step, of which it may ask for positions. */
+/** A projection that may ask the step for positions. */
 export type HeadProjection = (x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray;
 
 export type AttentionParts = {
   attention: AttentionOptions;
   rope?: Rope | undefined;
   project?: HeadProjection | undefined;
-  /** What was attended, before it is projected back; beside it what attention took, and the norm that it has before. */
+  /** Changes attention's output before o_proj; gets the attention's input and its norm too. */
   afterwards?:
     | ((attended: MlxArray, x: MlxArray, fused: Pick<Fused, "norm">) => MlxArray)
     | undefined;
-  /** Over each head by itself. */
+  /** Norm of each head. */
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
-  /** How many features go into o_proj, where they are not those of all heads. */
+  /** Number of inputs of o_proj, if it is not all heads' features. */
   outputs?: Extent | undefined;
-  /** The state of an earlier layer, whose keys and values this one reads: it has none of its own. */
+  /** State of the earlier layer whose keys and values this layer reads; it writes none. */
   shared?: KvState | undefined;
-  /** Keys and values that another rank's layer has made: read as if they were its own. */
+  /** Keys and values of another rank's layer, written here as if they were this layer's. */
   taken?: Crossing | undefined;
-  /** Where its own go, for other ranks' layers. */
+  /** Passes this layer's keys and values to other ranks' layers. */
   handsOn?: Crossing | undefined;
 };
 
-/** Of all tokens; `forRows`: of some of them alone, `rows` (R), where that is less work. What it keeps is of all. */
+/** Computes all tokens; `forRows` computes only `rows` (R), if that is cheaper. State is written for all tokens. */
 type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => MlxArray) & {
   forRows?: ((rows: MlxArray, ...inputs: Inputs) => MlxArray) | undefined;
 };
 
-/** Of what computes both: of all tokens where there are no `rows`. */
+/** From a function of both: without `rows`, all tokens. */
 export function ofTokens<Inputs extends unknown[]>(
   compute: (rows: MlxArray | undefined, ...inputs: Inputs) => MlxArray,
 ) {
@@ -374,7 +377,7 @@ export function ofTokens<Inputs extends unknown[]>(
   return Object.assign(all, { forRows: compute });
 }
 
-/** Of all tokens where there are no `rows`. */
+/** Restricts the computation to `rows`, if given. */
 export function forRows<Inputs extends unknown[]>(
   block: OfTokens<Inputs>,
   rows: MlxArray | undefined,
@@ -383,7 +386,7 @@ export function forRows<Inputs extends unknown[]>(
   return (rows && block.forRows?.(rows, ...inputs)) ?? rowsOf(block(...inputs), rows);
 }
 
-/** Some of x (T, ...), or all. */
+/** Rows of x (T, ...); all if undefined. */
 export function rowsOf(x: MlxArray, rows: MlxArray | undefined): MlxArray {
   return rows ? take(x, rows, 0) : x;
 }
@@ -392,10 +395,10 @@ type AttentionInputs = [x: MlxArray, step: Step, fused?: Pick<Fused, "norm" | "r
 
 export type AttentionBlock = OfTokens<AttentionInputs>;
 
-/** `again`: the same weights as another layer, with keys and values of its own. */
+/** `again`: another layer with the same weights, but keys and values of its own. */
 export type SharedBlock = AttentionBlock & { state: KvState; again(): SharedBlock };
 
-/** Projects x to queries, keys and values, attends with RoPE applied, and projects back. */
+/** Projects x to queries, keys and values, attends with RoPE, and projects back. */
 export function attentionBlock(
   weights: Weights,
   name: string,
@@ -443,12 +446,12 @@ function ownSinks(
   return { ...attention, sinks: weights.computed(() => slice(sinks, 0, first, first + count)) };
 }
 
-/** Opens what was attended to, as far as the layer's input says. */
+/** Gates attention's output by the layer's input. */
 export type OutputGate = {
   name: string;
-  /** One for each head, and not one for each feature. */
+  /** One gate per head instead of one per feature. */
   isPerHead?: boolean | undefined;
-  /** In place of a sigmoid. */
+  /** Replaces the sigmoid. */
   open?: Activation | undefined;
 };
 
@@ -462,7 +465,7 @@ export function makeOutputGate(
   return (attended, x, fused) => opened(attended, astype(open(gate(x, fused)), attended.dtype));
 }
 
-/** x (T, heads * D) by gates (T, heads) or (T, heads * D) */
+/** Multiplies x (T, heads * D) by gates, per head (T, heads) or elementwise (T, heads * D). */
 function opened(x: MlxArray, gates: MlxArray): MlxArray {
   const [tokens, width] = x.shape as [number, number];
   const heads = gates.shape[1]!;
@@ -471,10 +474,10 @@ function opened(x: MlxArray, gates: MlxArray): MlxArray {
   return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
 }
 
-/** `input`: what the layer gets beside the hidden state, in models that have such. */
+/** `input`: the per-layer input, in models that have one. */
 export type Block = OfTokens<[x: MlxArray, step: Step, input?: MlxArray]>;
 
-/** The usual order: norm, attend, add; norm, compute, add. */
+/** Pre-norm: norm, attend, add; norm, MLP, add. */
 export function preNormBlock(
   attend: AttentionBlock,
   mlp: Linear,

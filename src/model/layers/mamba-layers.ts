@@ -1,4 +1,4 @@
-// Mamba's first mixer: a recurrent state for each channel, whose decays, keys and queries follow from all channels.
+// Mamba's first mixer: a recurrent state per channel, whose decays, keys and queries depend on all channels.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, exp, negative, reshape, slice, split } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 import type { AnyNorm, AttentionBlock } from "./layers.ts";
 import { convolution, decayRule } from "./recurrent-layers.ts";
 
-/** What configurations say of it. */
+/** Configuration keys. */
 export const mambaKeys = {
   state_size: count,
   conv_kernel: count,
@@ -32,16 +32,16 @@ export function mambaSizes(config: MambaConfig, channels: number): MambaSizes {
 export type MambaSizes = {
   dims: number;
   channels: number;
-  /** Where channels are those of heads, each with one step size and one decay. */
+  /** Number of heads, if channels are grouped: each head has one step size and one decay. */
   heads?: number | undefined;
   stateSize: number;
-  /** Of the vector that step sizes are products of. */
+  /** Size of the vector that step sizes are projected from. */
   rank: number;
-  /** Of its convolution. */
+  /** Taps of the convolution. */
   taps: number;
 };
 
-/** Of that vector, of keys (B) and of queries (C), in models that have them. */
+/** Norms of that vector, of keys (B) and of queries (C), in models that have them. */
 export type MambaNorms = { steps: AnyNorm; keys: AnyNorm; queries: AnyNorm };
 
 /** in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj; with heads, dt_bias too. */
@@ -61,7 +61,7 @@ export function mambaMixer(
     ...convolution(weights, `${name}.conv1d`, own, taps, "silu"),
     column: 0,
   };
-  // What follows from all channels: ranks add it up.
+  // These depend on all channels: ranks add up.
   const narrow = weights.linear(`${name}.x_proj`, own, rank + 2 * stateSize);
   const toSteps = weights.linear(`${name}.dt_proj`, rank, ownHeads);
   const rule = heads
@@ -91,12 +91,12 @@ export function mambaMixer(
   };
 }
 
-/** How decays follow from steps: of each channel and each of its state's features. */
+/** Decays from steps, per channel and state feature. */
 function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
   const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {
     rate: weights.computed(() => reshape(negative(exp(stored)), [stored.size])),
-    // That of dt_proj is that of the steps.
+    // dt_proj has already added the steps' bias.
     bias: weights.constant(new Float32Array(countOf(channels))),
   };
 }

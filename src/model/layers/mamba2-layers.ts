@@ -1,4 +1,4 @@
-// Mamba 2's mixer: heads with a decay for each step, whose keys and queries are those of groups.
+// Mamba 2's mixer: a decay per head and step; groups of heads share keys and queries.
 import type { z } from "zod";
 import type { Fused } from "../../device/device.ts";
 import type { Convolution, RawColumns, Scan } from "../../kernels/recurrence/recurrence.ts";
@@ -11,7 +11,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, kvFeatures, ownHeads } from "./layers.ts";
 import { convolution, decayRule, groupedNorm } from "./recurrent-layers.ts";
 
-/** What configurations say of Mamba 2. */
+/** Configuration keys of Mamba 2. */
 export const mamba2Keys = {
   mamba_num_heads: count,
   mamba_head_dim: count,
@@ -21,7 +21,7 @@ export const mamba2Keys = {
   time_step_limit: StepLimits.nullish(),
 };
 
-/** The keys that some families have for these. */
+/** Other families' names for these keys. */
 export const shortMamba2Keys: Keys = {
   mamba_num_heads: "mamba_n_heads",
   mamba_head_dim: "mamba_d_head",
@@ -51,14 +51,14 @@ export type Mamba2Sizes = {
   groups: number;
   stateSize: number;
   taps: number;
-  /** Of a step's size. */
+  /** Limits of step sizes. */
   limits: readonly [number, number];
 };
 
-/** y (T, heads * headDim) and its gate -> what the output projection takes. */
+/** y (T, heads * headDim) and its gate -> the input of the output projection */
 export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
 
-/** Mamba 2's mixer with the usual norm: the gate first, then an RMS norm over each group. */
+/** With the usual norm: applies the gate, then an RMS norm per group. */
 export function mamba2Layer(
   config: Mamba2Config & Pick<BaseConfig, "rms_norm_eps">,
   weights: Weights,
@@ -72,10 +72,10 @@ export function mamba2Layer(
   });
 }
 
-/** Factors on parts of what goes into a mixer. */
+/** Factors on parts of the mixer's input. */
 export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
 
-/** Mamba 2's mixer: in_proj, conv1d, A_log, D, dt_bias, out_proj, and a norm of the caller's, for this rank's values. */
+/** in_proj, conv1d, A_log, D, dt_bias, out_proj, with the caller's norm of this rank's values. */
 export function mamba2Mixer(
   weights: Weights,
   name: string,
@@ -127,7 +127,7 @@ export function mamba2Mixer(
   };
 }
 
-/** Of inputs that have a factor on so many channels each: its weights may as well have it. */
+/** Folds factors on the convolution's inputs into its weights; each applies to a run of channels. */
 function scaledInputs(
   weights: Weights,
   { weight, ...rest }: Convolution,

@@ -1,13 +1,13 @@
-// Output matrices whose rows or columns are made as long as 1. What converters have quantized is so already.
+// Output matrices whose rows or columns are scaled to L2 norm 1. Quantized files have them scaled already.
 import type { Linear } from "../../device/device.ts";
 import { array, evaluate, type MlxArray } from "../../mlx/array.ts";
 import { add, astype, concatenate, divide, multiply, power, sum } from "../../mlx/ops.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Features that are looked at in one product. */
-const SOME = 64;
+/** Columns computed per product. */
+const COLUMNS = 64;
 
-/** Rows, one a token, are divided by their lengths: so are logits. */
+/** Scales each row, one per token of the vocabulary, to L2 norm 1 by dividing the logits. */
 export function normedRows(weights: Weights, head: Linear, dims: number): Linear {
   if (weights.has("lm_head.scales")) return head;
   const lengths = weights.computed(() => {
@@ -17,7 +17,7 @@ export function normedRows(weights: Weights, head: Linear, dims: number): Linear
   return (x, fused) => divide(head(x, fused), lengths);
 }
 
-/** Columns, one a feature, are divided by their lengths: so are the features of hidden states. */
+/** Scales each column, one per feature, to L2 norm 1 by dividing the hidden state. */
 export function normedColumns(weights: Weights, head: Linear, dims: number): Linear {
   if (weights.has("lm_head.scales")) return head;
   const lengths = weights.computed(
@@ -28,12 +28,15 @@ export function normedColumns(weights: Weights, head: Linear, dims: number): Lin
 
 const lengthOf = (sums: MlxArray) => add(power(sums, 0.5), 1e-7);
 
-/** Of the matrix's columns, some at a time as products with unit vectors: sums of squares along an axis. */
+/**
+ * Sums of squares along an axis. Columns are computed as products with unit vectors, because the matrix may be
+ * quantized.
+ */
 function squares(weights: Weights, head: Linear, dims: number, axis: 0 | 1): MlxArray[] {
-  return Array.from({ length: Math.ceil(dims / SOME) }, (_, piece) => {
-    const count = Math.min(SOME, dims - piece * SOME);
+  return Array.from({ length: Math.ceil(dims / COLUMNS) }, (_, piece) => {
+    const count = Math.min(COLUMNS, dims - piece * COLUMNS);
     const units = new Float32Array(count * dims);
-    for (let i = 0; i < count; i++) units[i * dims + piece * SOME + i] = 1;
+    for (let i = 0; i < count; i++) units[i * dims + piece * COLUMNS + i] = 1;
     const columns = astype(head(astype(array(units, [count, dims]), weights.dtype)), "float32");
     const sums = sum(multiply(columns, columns), axis);
     evaluate(sums);

@@ -1,10 +1,10 @@
-// Matrices of queries, keys and values whose rows are in another order in the file: ours has all queries, then all
-// keys, then all values, with features that rotate together half of those that rotate apart.
+// Reorders matrices of queries, keys and values: we have all queries, then all keys, then all values, and feature i
+// rotates with feature i + D / 2.
 import { type RowRun, runsOf } from "../checkpoint/stored/arrangement.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { AttentionSizes } from "./layers.ts";
 
-/** For each KV head the queries that share it, its key and its values: `qkv_proj` of this layer. */
+/** Files interleave per KV head: its queries, its key and its value in `qkv_proj`. */
 export function arrangeGroups(
   weights: Weights,
   name: string,
@@ -25,7 +25,7 @@ export function arrangeGroups(
   ]);
 }
 
-/** Neighbours rotate together, among the first `rotary` features of each head of queries and keys. */
+/** Files where neighbours rotate together: reorders the first `rotary` features of each head of queries and keys. */
 export function arrangeHalves(
   weights: Weights,
   name: string,
@@ -49,7 +49,7 @@ export function arrangeHalves(
   }
 }
 
-/** The same of the weights (heads, D) of a norm. */
+/** The same for a norm's weights (heads, D). */
 export function arrangeNormHalves(
   weights: Weights,
   name: string,
@@ -63,14 +63,14 @@ export function arrangeNormHalves(
   );
 }
 
-/** Rows of so many heads, where each has two parts side by side: all of the first, or of the second. */
+/** Each head has two parts side by side: the rows of all first parts, or of all second parts. */
 export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     return { first: (2 * head + part) * headDim, count: headDim };
   });
 }
 
-/** Rows of so many heads: first the even ones of those that rotate, then the odd ones, then the others. */
+/** Rows per head: the even rotary features, then the odd ones, then the others. */
 export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     const every = (first: number): RowRun[] =>
@@ -82,7 +82,7 @@ export function halves(heads: number, headDim: number, rotary: number): RowRun[]
   }).flat();
 }
 
-/** Of so many heads the features without a position, then those with one, a pair after the other. */
+/** Features per head: those without a position, then the rotary ones, pair by pair. */
 export function neighbours(heads: number, plain: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     const first = head * (plain + rotary);

@@ -1,4 +1,4 @@
-// What architectures with recurrent layers have in common.
+// Parts that recurrent architectures share.
 import type { Convolution, Scan } from "../../kernels/recurrence/recurrence.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import { countOf, type Extent, type Extents, partsOf, wholeOf } from "../weights
 import type { Weights } from "../weights/weights.ts";
 import { type AnyNorm, dividedNorm } from "./layers.ts";
 
-/** Each channel by itself, over its last `taps` inputs. Files have it as (channels, taps, 1) or (channels, 1, taps). */
+/** Convolves each channel over its last `taps` inputs. Files have (channels, taps, 1) or (channels, 1, taps). */
 export function convolution(
   weights: Weights,
   name: string,
@@ -33,7 +33,7 @@ export function convolution(
   return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
 }
 
-/** What each channel was so many tokens ago, in its sequence; 0 before that begins. */
+/** Each channel's value `delay` tokens earlier in its sequence; 0 before the beginning. */
 export function delayed(weights: Weights, states: LayerStates, delays: readonly number[]) {
   const [channels, most] = [delays.length, Math.max(...delays)];
   const taps = new Float32Array((most + 1) * channels);
@@ -43,14 +43,14 @@ export function delayed(weights: Weights, states: LayerStates, delays: readonly 
   return (x: MlxArray, step: Step) => step.convolve(state, x, convolution);
 }
 
-/** Three convolutions as one over the channels of all: `name`.q_conv1d and so on as `name`.conv1d. */
+/** Joins `name`.q_conv1d, k_conv1d and v_conv1d to one `name`.conv1d over the channels of all. */
 export function joinConvolutions(weights: Weights, name: string): void {
   if (weights.has(`${name}.conv1d.weight`)) return;
   const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
   weights.arrange(parts, (stored) => joined(`${name}.conv1d.weight`, stored));
 }
 
-/** How decays follow from steps: (heads) each, float32. */
+/** Decays from steps: (heads) each, float32. */
 export function decayRule(weights: Weights, name: string, heads: Extent) {
   const stored = weights.part(`${name}.A_log`, heads, [], "float32");
   return {
@@ -59,7 +59,7 @@ export function decayRule(weights: Weights, name: string, heads: Extent) {
   };
 }
 
-/** Of queries, keys and values in this order; queries and keys have the length 1 before a query is scaled. */
+/** Inputs are queries, keys and values; queries and keys are scaled to L2 norm 1, then the query by its factor. */
 export function deltaScan(keyHeads: number, keyDim: number): Scan {
   const [keys, scale] = [keyHeads * keyDim, keyDim ** -0.5];
   return {
@@ -70,7 +70,7 @@ export function deltaScan(keyHeads: number, keyDim: number): Scan {
   };
 }
 
-/** A norm over each of the groups by itself, with one weight for all features. A rank has some groups, or a part of one. */
+/** RMS norm per group, with one weight vector. A rank has whole groups or a part of one. */
 export function groupedNorm(
   weights: Weights,
   name: string,
@@ -79,7 +79,7 @@ export function groupedNorm(
   groups: number,
 ): AnyNorm {
   const [width, own] = [wholeOf(dims) / groups, countOf(dims)];
-  // Where some ranks have a part of a group, all add up: also those that have one by themselves.
+  // If any rank has only a part of a group, all ranks must take part in the sums.
   const isShared = typeof dims !== "number" && groups < weights.group!.size;
   if (groups === 1 || isShared) return dividedNorm(weights, name, dims, eps, groups);
   const weight = weights.part(`${name}.weight`, dims);

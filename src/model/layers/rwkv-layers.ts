@@ -1,5 +1,5 @@
-// RWKV 7's two mixers: of tokens, by a state for each head from which is taken along one vector what is found with
-// another, and of channels. Both mix each token with the one before it.
+// RWKV 7's mixers. The time mixer has a state per head, from which a step removes the value found along one vector
+// and writes along another; the channel mixer is an MLP. Both mix each token with its predecessor.
 import type { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
@@ -30,7 +30,7 @@ import { squaredRelu } from "./activations.ts";
 import type { Crossing } from "./crossings.ts";
 import { delayed } from "./recurrent-layers.ts";
 
-/** What configurations say of them. */
+/** Configuration keys. */
 export const rwkvKeys = {
   head_dim: count,
   a_low_rank_dim: count,
@@ -42,7 +42,7 @@ export const rwkvKeys = {
 type RwkvConfig = Pick<BaseConfig, "hidden_size" | "intermediate_size" | "rms_norm_eps"> &
   z.infer<z.ZodObject<typeof rwkvKeys>>;
 
-/** x (T, D) -> how the token before each differs from it; there is 0 before the first. */
+/** x (T, D) -> the difference to the previous token, which is 0 before the first */
 function tokenShift(weights: Weights, states: LayerStates, dims: number) {
   const before = delayed(weights, states, Array(dims).fill(1));
   return (x: MlxArray, step: Step) => subtract(before(x, step), x);
@@ -63,13 +63,13 @@ export function channelMixer(
   return (x: MlxArray, step: Step) => down(squaredRelu(up(share(x, shift(x, step)))));
 }
 
-/** x with a share, for each feature, of what the token before differs by. */
+/** Adds the learned share of that difference, per feature. */
 function mixed(weights: Weights, name: string, dims: number) {
   const share = weights.vector(name, dims);
   return (x: MlxArray, difference: MlxArray) => add(x, multiply(difference, share));
 }
 
-/** Two matrices with a smaller vector between them. */
+/** Two matrices with a low-rank vector between them. */
 function lowRank(
   weights: Weights,
   name: string,
@@ -144,7 +144,7 @@ export function timeMixer(
     );
     const erased = whole(unit(byHead(multiply(raw, keyScale))));
     const keys = multiply(raw, add(multiply(subtract(rates, 1), keyRate), 1));
-    // It is found in the state before it has decayed, and ours is found behind.
+    // RWKV looks up in the state before its decay, our scan after it: dividing by the decay cancels it.
     const find = astype(divide(astype(erased, "float32"), decays), x.dtype);
     const rows = concatenate([r, keys, values, find, multiply(erased, rates)], -1);
     const betas = add(zeros([x.shape[0]!, heads]), 1);
@@ -167,7 +167,7 @@ function splitShares(weights: Weights, name: string): void {
 
 type Mix = ReturnType<typeof mixed>;
 
-/** Each head as long as 1. */
+/** Scales each head to L2 norm 1. */
 function unit(x: MlxArray): MlxArray {
   return divide(x, maximum(power(sum(multiply(x, x), -1, true), 0.5), 1e-7));
 }
