@@ -1,4 +1,4 @@
-// Loads a model: its files, its weights, its architecture.
+// Loads a model: files, weights, architecture.
 import { join } from "node:path";
 import type { Device, FloatType } from "../device/device.ts";
 import { readJson } from "../files/json.ts";
@@ -13,14 +13,14 @@ export type LoadOptions = {
   device: Device;
   dtype?: FloatType | undefined;
   keepDequantized?: boolean | undefined;
-  /** Ranks that it is divided among; each loads its part. */
+  /** Ranks that the model is divided among; each loads its part. */
   group?: Group | undefined;
   parallel?: Parallel | undefined;
-  /** Where each has some of the layers: which. */
+  /** Which layers each rank has, if ranks divide the model by layers. */
   layers?: LayerSplit | undefined;
   windows?: WeightOptions["windows"];
   onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
-  /** Some of the file has been read, a few megabytes at most. */
+  /** Called after every few megabytes read from files. */
   onRead?: (() => void) | undefined;
 };
 
@@ -30,9 +30,9 @@ export type LoadedModel = Model & {
   free(): void;
 };
 
-/** From a folder or a GGUF file. */
+/** Loads a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
-  // Before the weights: there may be none, and they are of no use without it.
+  // Checked before the weights, which may be missing or useless.
   if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;

@@ -1,4 +1,4 @@
-// Which architectures there are, by the model_type of their configuration.
+// The supported architectures, by model_type.
 
 import { LoadError, quoted } from "../files/load-error.ts";
 import { afm7 } from "./archs/afm7.ts";

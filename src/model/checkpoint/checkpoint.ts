@@ -1,5 +1,5 @@
-// A model's files as one thing, whatever their format: its configuration, and its tensors under the
-// names that Hugging Face gives them.
+// A model's files behind one interface: its configuration, and its tensors under Hugging Face's names, whatever the
+// format.
 import { join } from "node:path";
 import { type GgufTensor, openTensorData, type TensorData } from "../../files/gguf.ts";
 import { readGgufModel } from "../../files/gguf-parts.ts";
@@ -14,7 +14,7 @@ import { asMlxLayout } from "./quantized-folder.ts";
 import type { StoredTensor } from "./stored/tensor.ts";
 
 export type Checkpoint = {
-  /** The folder or file, for messages. */
+  /** Folder or file, for messages. */
   path: string;
   format: "safetensors" | "gguf";
   config: Readonly<Record<string, unknown>>;
@@ -22,7 +22,7 @@ export type Checkpoint = {
   close(): void;
 };
 
-/** A folder with config.json and safetensors, or a GGUF file (the first, where it has several parts). */
+/** Opens a folder with config.json and safetensors, or a GGUF file (the first of several parts). */
 export function openCheckpoint(path: string): Checkpoint {
   return path.endsWith(".gguf") ? openGguf(path) : openFolder(path);
 }
@@ -76,7 +76,7 @@ function openGguf(path: string): Checkpoint {
   }
 }
 
-/** Opens each file once, when it is first read. */
+/** Opens each file once, at its first read. */
 function openFiles() {
   const files = new Map<string, TensorData>();
   return {

@@ -1,9 +1,9 @@
-// What a config.json says, under its own keys. An architecture adds the keys that are its own.
+// Schemas of config.json. An architecture adds its own keys.
 import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError } from "../../files/load-error.ts";
 
-// What most keys are.
+// Types of most keys.
 export const count = z.int().positive();
 export const positive = z.number().positive();
 export const share = positive.max(1);
@@ -12,7 +12,7 @@ export const real = z.number();
 export const flag = z.boolean();
 export const word = z.string();
 
-/** A type a layer. */
+/** One layer type per layer. */
 export const layerTypes = (...types: [string, ...string[]]) => z.array(z.enum(types));
 
 export const RopeScaling = z.looseObject({
@@ -26,36 +26,36 @@ export const RopeScaling = z.looseObject({
   beta_slow: z.number().optional(),
   /** Whether yarn's ramp begins and ends at whole features. */
   truncate: z.boolean().optional(),
-  /** What rotated features are multiplied by, in place of what follows from the factor. */
+  /** Magnitude of rotated features; overrides the one that follows from the factor. */
   attention_factor: z.number().positive().nullish(),
   mscale: z.number().optional(),
   mscale_all_dim: z.number().optional(),
-  /** Longrope's, for sequences up to original_max_position_embeddings and for longer ones. */
+  /** Longrope's factors for sequences up to original_max_position_embeddings, and for longer ones. */
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
   short_mscale: z.number().positive().optional(),
   long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
-  /** Contexts are longer by a larger base: so many times, as NTK has it. */
+  /** NTK: extends the context by this factor through a larger base. */
   alpha: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
 
-/** RoPE of some layers only. */
+/** RoPE of one kind of layers. */
 export const LayerRope = z.looseObject({
   rope_theta: positive.optional(),
   rope_scaling: RopeScaling.nullish(),
   partial_rotary_factor: share.nullish(),
 });
 
-/** Newer configurations have an object for what is no number to JSON. */
+/** Newer configurations write numbers that JSON lacks, such as infinity, as an object. */
 const limit = z.union([
   z.number(),
   z.literal(Infinity),
   z.looseObject({ __float__: z.literal("Infinity") }).transform(() => Infinity),
 ]);
 
-/** Of the size of a recurrent layer's step. */
+/** Limits of a recurrent layer's step size. */
 export const StepLimits = z.tuple([limit, limit]);
 
 export const BaseConfig = z.looseObject({
@@ -67,13 +67,13 @@ export const BaseConfig = z.looseObject({
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
   rms_norm_eps: positive.default(1e-6),
-  /** Added to the weights of norms, in place of what the architecture says: GGUF files keep the sum. */
+  /** Added to the weights of norms in place of the architecture's offset: GGUF files store the sum. */
   norm_offset: z.number().nullish(),
   vocab_size: count,
   max_position_embeddings: count.nullish(),
   rope_theta: positive.default(10_000),
   rope_scaling: RopeScaling.nullish(),
-  /** The share of a head's features that RoPE rotates, the first ones. */
+  /** Fraction of a head's features that RoPE rotates; the first ones. */
   partial_rotary_factor: share.nullish(),
   /** RoPE of layers with a window, if it differs. */
   sliding_rope: LayerRope.nullish(),
@@ -83,18 +83,18 @@ export const BaseConfig = z.looseObject({
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;
 
-/** In place of its keys, of models without attention: files have 0 heads, or none of the keys. */
+/** Replaces the attention keys in models without attention: files have 0 heads, or leave the keys out. */
 export const withoutAttention = {
   num_attention_heads: integer.default(0),
   num_key_value_heads: integer.nullish(),
 };
 
-/** Our keys -> those that a family has for the same. */
+/** Our keys -> a family's names for them. */
 export type Keys = Readonly<Record<string, string>>;
 
 export type Defaults = Readonly<Record<string, number | boolean>>;
 
-/** The configuration by this schema, or one line that names the key that is wrong. */
+/** Parses the configuration, or throws one line that names the wrong key. */
 export function parseConfig<T extends z.ZodType>(
   schema: T,
   config: unknown,
@@ -122,13 +122,13 @@ const renamedTypes = new Map<unknown, string>([
   ["attention", "full_attention"],
 ]);
 
-/** Where transformers 5 saves what these mean. */
+/** Keys under which transformers 5 saves these. */
 const savedAs: Keys = {
   rope_scaling: "rope_parameters",
   sliding_rope: "rope_parameters.sliding_attention",
 };
 
-/** Keys that mean the same: a family has one of them, transformers 5 may save another. */
+/** Keys with the same meaning: a family reads one of them, transformers 5 may save another. */
 const synonyms = [
   ["n_routed_experts", "num_experts", "num_local_experts"],
   ["num_experts_per_tok", "num_experts_per_token"],
@@ -139,8 +139,8 @@ const synonyms = [
 ];
 
 /**
- * The configuration under the keys that authors publish, with the names of layer types that transformers 5 has.
- * transformers 5 saves everything about RoPE in rope_parameters, flat or by layer type.
+ * The configuration under the keys that authors publish, with transformers 5's names of layer types. transformers 5
+ * saves everything about RoPE in rope_parameters, flat or by layer type.
  */
 function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   const config: Record<string, unknown> = rest;
@@ -166,13 +166,13 @@ function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   };
 }
 
-/** Sizes of the attention that every architecture has. */
+/** Sizes of attention, which every architecture has. */
 export type HeadConfig = Pick<
   BaseConfig,
   "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
 >;
 
-/** A GPU's kernels spread a head over at least so many lanes. */
+/** GPU kernels spread a head over at least this many lanes. */
 const LANES_OF_A_HEAD = 8;
 
 export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; headDim: number } {
@@ -189,13 +189,13 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
   return { heads, kvHeads, headDim };
 }
 
-/** How many layers have keys and values of their own, where so many of the last read those of others. */
+/** Number of layers with their own keys and values, if the last `sharing` layers read those of others. */
 export function kvOwnersOf(layers: number, sharing: number, key: string): number {
   if (sharing < layers) return layers - sharing;
   throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
-/** How far back a layer looks: not all the way where layer_types, or else the architecture, says so. */
+/** Window of a layer, from layer_types or else the architecture; undefined for full attention. */
 export function windowOf(
   { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
   layer: number,

@@ -1,5 +1,5 @@
-// Whether two machines have the same model: a hash of its configuration, of what its tensors are, and of a few bytes of
-// each. All of the bytes would take minutes to read.
+// Tells whether two machines have the same model: hashes its configuration, its tensors' names and shapes, and a few
+// bytes of each tensor. Hashing all bytes would take minutes.
 import { createHash } from "node:crypto";
 import type { Checkpoint } from "./checkpoint.ts";
 

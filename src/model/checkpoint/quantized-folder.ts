@@ -1,5 +1,5 @@
-// Folders that other tools have quantized, as MLX would have them: `name`.weight, `name`.scales and `name`.biases, or
-// one dense `name`.weight where MLX has no layout with the same numbers. Nothing is converted before it is read.
+// Folders quantized by other tools, in MLX's layout: `name`.weight, `name`.scales and `name`.biases, or one dense
+// `name`.weight if MLX has no lossless layout. Tensors are converted when they are read.
 import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError, quoted } from "../../files/load-error.ts";
@@ -14,7 +14,7 @@ import type { StoredTensor } from "./stored/tensor.ts";
 
 type Config = Readonly<Record<string, unknown>>;
 
-/** Puts what MLX computes with in the place of what the file has. */
+/** Replaces a format's tensors by ones that MLX computes with. */
 type Format = (config: unknown, tensors: Tensors) => void;
 
 function format<T extends z.ZodType>(
@@ -37,11 +37,11 @@ const formats = new Map<string, Format>([
   ["fbgemm_fp8", format(Fp8Config, fp8)],
   ["fp8", format(Fp8Config, fp8)],
   ["gptq", format(GptqConfig, gptq)],
-  // OpenAI's own, which is MLX's in other tensors: its architecture arranges them.
+  // OpenAI's mxfp4: its architecture rearranges the tensors.
   ["mxfp4", () => {}],
 ]);
 
-/** The tensors under the names and in the layouts that MLX has. */
+/** The tensors under MLX's names and in its layouts. */
 export function asMlxLayout(
   config: Config,
   tensors: ReadonlyMap<string, StoredTensor>,
@@ -62,7 +62,7 @@ export function asMlxLayout(
   return converted;
 }
 
-/** MLX's folders say `quantization`, and repeat it for others. */
+/** MLX's folders have `quantization`, repeated as quantization_config for other readers. */
 function quantizationOf(config: Config): Config | undefined {
   if (isObject(config.quantization)) return undefined;
   const text = isObject(config.text_config) ? config.text_config : {};

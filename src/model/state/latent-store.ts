@@ -1,5 +1,5 @@
-// The latents of layers whose heads share one vector a token, in the blocks of the paged KV store: one pool a layer,
-// written in place by kernels.
+// Latents, the one vector per token that all heads of a layer share, in the blocks of the paged KV store: one pool
+// per layer, written in place by kernels.
 import type { Device } from "../../device/device.ts";
 import type { LatentAttention } from "../../kernels/attention/latent-attention.ts";
 import type { TileSize } from "../../kernels/attention/paged-attention.ts";
@@ -15,13 +15,13 @@ type LatentStep = Pick<Step, "attendLatent">;
 type Layer = { pool: MlxArray; attention: LatentAttention };
 
 export class LatentStore {
-  /** Whose blocks they are in: latents have no window, so all are in one. */
+  /** The group whose blocks hold latents. They have no window, so all are in one group. */
   readonly group: number;
   readonly #layers: Layer[] = [];
-  /** By their sizes. */
+  /** Kernels by sizes. */
   readonly #attentions = new Map<string, LatentAttention>();
 
-  /** Frees what it has where memory runs out. */
+  /** Frees its pools if memory runs out. */
   constructor(
     device: Device,
     states: readonly LatentState[],
@@ -48,7 +48,7 @@ export class LatentStore {
     }
   }
 
-  /** The tiles that layers take. */
+  /** The tile sizes of all layers. */
   get tileSizes(): TileSize[] {
     return distinct(this.#layers.map(({ attention }) => attention.tile));
   }
@@ -57,7 +57,7 @@ export class LatentStore {
     return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
   }
 
-  /** One token each. `splitsOf` so many thread groups: how many share the tokens of each. */
+  /** One token per row. `splitsOf`: for a number of thread groups, how many share the tokens of each row. */
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
     const own = tables[this.group]!;
     return {
@@ -69,7 +69,7 @@ export class LatentStore {
     };
   }
 
-  /** `placesOf` a group: those of all tokens, packed. `tilesOf` a size, packed. */
+  /** `placesOf`: a group's packed places of all tokens. `tilesOf`: the packed tiles of a size. */
   mixedStep(
     tables: readonly MlxArray[],
     placesOf: (group: number) => MlxArray,
@@ -87,7 +87,7 @@ export class LatentStore {
     };
   }
 
-  /** Copies the pairs of blocks of their group; what comes out is there when all are copied. */
+  /** Copies each group's pairs of blocks. The result depends on all copies. */
   copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
     const pairs = pairsOf.get(this.group);
     if (!pairs) return [];
@@ -105,7 +105,7 @@ export function nameOf({ most, perToken }: TileSize): string {
   return `${most} of ${perToken} a token`;
 }
 
-/** Each of the sizes that there are, once. */
+/** Distinct sizes. */
 export function distinct(sizes: readonly (TileSize | undefined)[]): TileSize[] {
   const some = sizes.filter((size) => size !== undefined);
   return [...new Map(some.map((size) => [nameOf(size), size])).values()];

@@ -1,9 +1,8 @@
-// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool a layer. Layers that see equally
-// far are a group: their blocks have the same numbers. Pools are allocated
-// once and written in place by kernels; no operation of MLX ever writes to them, so MLX has nothing to
-// copy. A decoding step is one launch a layer. With prompt tokens it takes two: first all keys and values
-// are written, then queries attend, by a kernel for chunks where the device has one. Elsewhere long
-// prompts attend by MLX's own attention, over keys and values gathered from their blocks.
+// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool per layer. Layers with the same
+// window form a group and share block numbers. Pools are allocated once and written in place by kernels; no MLX
+// operation writes to them, so MLX never copies them. A decode step is one launch per layer. A step with prompt
+// tokens takes two: one writes all keys and values, then queries attend, with a kernel for chunks if the device has
+// one. Otherwise long prompts use MLX's attention over gathered blocks.
 import type { Device } from "../../device/device.ts";
 import {
   type BlockAttention,
@@ -50,17 +49,17 @@ export type KvRow = {
   isLong?: boolean | undefined;
 };
 
-/** What the tables of a decoding step are like: how wide, and into how many parts rows may be split. */
+/** Shape of a decode step: width of the tables, and maximum splits per row. */
 export type DecodeShape = { width: number; parts: number };
 
 type Pools = { keys: MlxArray; values: MlxArray };
 
 type OnQueries = (queries: MlxArray) => void;
 
-/** The part of a step that is about attention; without latents where no layer has some. */
+/** The step's attention; without `attendLatent` if no layer has latents. */
 type PagedStep = Pick<Step, "attend" | "positions"> & Partial<Pick<Step, "attendLatent">>;
 
-/** A layer's pools, how it attends, and what it does to each set of options. */
+/** A layer's pools, its attention, and its launch per set of options. */
 type Layer = {
   group: number;
   pools: Pools;
@@ -69,35 +68,35 @@ type Layer = {
 };
 
 /**
- * Tables are as wide as the longest sequence's, rounded up to few sizes. MLX gives arrays of fewer than 8
- * elements to Metal in another address space.
+ * Minimum table width. Tables are as wide as the longest sequence's, rounded up to few sizes. MLX passes arrays of
+ * fewer than 8 elements to Metal in another address space.
  */
 const LEAST_WIDTH = 8;
 
-/** Thread groups that keep a GPU busy; and its memory, where tables are so wide that nothing else counts. */
+/** Thread groups that keep a GPU busy; for tables of LONG_WIDTH blocks and more, LONG_BUSY_GROUPS. */
 const BUSY_GROUPS = 256;
 const LONG_WIDTH = 256;
 const LONG_BUSY_GROUPS = 512;
 
-/** A part of a sequence that is worth a thread group of its own. */
+/** Minimum tokens per split. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 64;
-/** The same where parts are merged in one launch: as many as a group goes through at once. */
+/** Minimum tokens per split if splits are merged in one launch: one pass of a group. */
 const CLUSTER_TOKENS = 64;
 const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
-  /** One block behind each group's: where rows that pad a batch write. */
+  /** One block after each group's last: padding rows write there. */
   readonly #scratch: readonly number[];
   readonly #device: Device;
   readonly #layers: Layer[] = [];
-  /** By their sizes. */
+  /** Kernels by sizes. */
   readonly #attentions = new Map<string, BlockAttention>();
   readonly #latents: LatentStore | undefined;
   readonly #fewestKvHeads: number;
   readonly #originalLength: number;
 
-  /** `blocks` of each group. Frees what it has where memory runs out. */
+  /** `blocks`: number per group. Frees its pools if memory runs out. */
   constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
     this.#scratch = blocks;
     this.#device = device;
@@ -135,13 +134,13 @@ export class PagedKvStore {
     );
   }
 
-  /** A row that stands for nobody's tokens. */
+  /** A padding row. */
   scratchRow(start: number, count: number): KvRow {
     const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
     return { start, count, tables: this.#scratch.map((block) => Array(blocks).fill(block)) };
   }
 
-  /** As the kernels take them, one for each group. */
+  /** One table per group, in the kernels' layout. */
   tablesOf(rows: readonly KvRow[]): { tables: Int32Array[]; width: number } {
     const width = tableWidth(rows);
     const tables = this.#scratch.map((scratch, group) =>
@@ -154,7 +153,7 @@ export class PagedKvStore {
     return { tables, width };
   }
 
-  /** Into how many parts the longest of these rows may be split, of one token each. */
+  /** Maximum splits of the longest of these rows, which decode one token each. */
   partsOf(rows: readonly KvRow[]): number {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
@@ -162,15 +161,15 @@ export class PagedKvStore {
     if (!clustered || longest < CLUSTER_TOKENS || parts > clustered.splits) {
       return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
     }
-    // Where they are short, as long as no group has to wait for another.
+    // Short rows are split as long as no group waits for another.
     const busy = parts > 1 ? BUSY_GROUPS : clustered.groups;
     return splitsFor(clustered.splits, rows.length, this.#fewestKvHeads, busy);
   }
 
   /**
-   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
-   * behind `copy`. In a scope: it makes arrays. `onQueries` is told of each layer's queries before what attends with them
-   * is built, but of steps that only decode.
+   * A step over these rows. Its tokens must depend on the last launch that touched the pools, and on `copy`. Call it
+   * in a scope: it makes arrays. `onQueries` receives each layer's queries before its attention is built, except in
+   * decode steps.
    */
   begin(rows: readonly KvRow[], onQueries?: OnQueries): PagedStep {
     const { spread } = this.#device;
@@ -185,20 +184,20 @@ export class PagedKvStore {
       : this.#mixedStep(rows, tables, onQueries);
   }
 
-  /** Whether the position of a row's token tells that its sequence is long: at the beginning of a prompt it does not. */
+  /** Whether the token's position implies the kind of its sequence. It does not at the beginning of a long prompt. */
   #showsKind({ start, isLong = false }: KvRow): boolean {
     return isLong === start >= this.#originalLength;
   }
 
-  /** Whether all layers have a kernel for chunks: then a step with prompts takes nothing but integers. */
+  /** Whether all layers have a kernel for chunks. Then the inputs of a step with prompts are only integers. */
   get areChunked(): boolean {
-    // Without a group no integers say where tokens stand.
+    // Without a group there are no tables to take positions from.
     return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
   }
 
   /**
-   * For each group its tables and the places of all tokens, then their tiles of each size: with `isPadded` so many that
-   * only the numbers of rows and tokens say how many.
+   * Per group: its tables and the places of all tokens, then their tiles of each size. `isPadded`: pads tiles to a
+   * number that depends only on the numbers of rows and tokens.
    */
   chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
@@ -209,7 +208,7 @@ export class PagedKvStore {
     return [...this.tablesOf(rows).tables, ...places, ...tiles];
   }
 
-  /** Of arrays as `chunkInputs` has them. They may be inputs of a function that is being traced. */
+  /** Takes arrays in the layout of `chunkInputs`, which may be inputs of a function being traced. */
   chunkStep(arrays: readonly MlxArray[], onQueries?: OnQueries): PagedStep {
     const groups = this.#scratch.length;
     const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
@@ -231,17 +230,17 @@ export class PagedKvStore {
     return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tilesOf) };
   }
 
-  /** The tiles that layers take. */
+  /** The tile sizes of all layers. */
   #tileSizes(): TileSize[] {
     const sizes = this.#layers.map(({ attention }) => attention.chunks?.tile);
     return distinct([...sizes, ...(this.#latents?.tileSizes ?? [])]);
   }
 
-  /** One token each. The tables may be inputs of a function that is being traced. */
+  /** One token per row. The tables may be inputs of a function being traced. */
   decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
       positions: () => newestPositions(tables[0]!, width),
-      // A group takes long for a block: all of them are worth one of their own.
+      // A thread group is slow per block, so each block is worth a group.
       ...this.#latents?.decodeStep(tables, (groups) =>
         splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
       ),
@@ -256,14 +255,14 @@ export class PagedKvStore {
     };
   }
 
-  /**
-   * Copies blocks in every pool, not before `before` is there, the last thing that a step on the pools makes.
-   * What comes out is there when all copies are done: the next step goes behind it.
-   */
   hasGroup(group: number): boolean {
     return this.#layers.some((layer) => layer.group === group) || this.#latents?.group === group;
   }
 
+  /**
+   * Copies blocks in every pool, once `before` is evaluated, the last array of a step on the pools. The next step
+   * must depend on the result.
+   */
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     const pairsOf = (group: number) => {
       const own = copies.filter((copy) => copy.group === group);
@@ -309,7 +308,7 @@ export class PagedKvStore {
     };
     const keyOf = ({ group, attention: { chunks } }: Layer) =>
       `${group} ${chunks && nameOf(chunks.tile)}`;
-    /** What launches of layers that have this in common take. */
+    /** Inputs that layers with these options share. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     for (const layer of this.#layers) {
       const key = keyOf(layer);
@@ -351,7 +350,7 @@ export class PagedKvStore {
     return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
   }
 
-  /** A chunk of one prompt (count, heads * D) over all that its sequence has and the chunk sees. */
+  /** A chunk of one prompt (count, heads * D) attends to its sequence, back to the window's edge. */
   #attendLong(
     own: MlxArray,
     written: MlxArray,
@@ -364,7 +363,7 @@ export class PagedKvStore {
     const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
     const end = Math.ceil((start + count) / BLOCK_TOKENS);
     const used = this.#device.spread(Int32Array.from(tables[group]!.slice(first, end)));
-    // Blocks are gathered after this step's keys and values are in them.
+    // Gathers the blocks after this step's keys and values are written.
     const blocks = this.#device.after(used, written);
     const length = start + count - first * BLOCK_TOKENS;
     const gathered = (pool: MlxArray) => {
@@ -392,7 +391,7 @@ export class PagedKvStore {
   }
 }
 
-/** One object for the same options: kernels keep what they make of it. */
+/** One object per set of options: kernels cache by identity. */
 function workOf(
   { works }: Layer,
   { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
@@ -411,7 +410,7 @@ function workOf(
   return work;
 }
 
-/** `some` (R) of the tokens, each by itself. */
+/** Only `some` (R) of the tokens, each one separately. */
 function attendSome(
   { attention, pools }: Layer,
   queries: MlxArray,
@@ -424,7 +423,10 @@ function attendSome(
   return attention.attend(take(queries, some, 0), pools, tables, own, work);
 }
 
-/** bool: which tokens of first..end those of start..end see: themselves and those before, back to the window's edge. */
+/**
+ * bool: which tokens of first..end each token of start..end attends to: itself and earlier ones, back to the window's
+ * edge.
+ */
 export function causalMask(
   { first, start, end }: { first: number; start: number; end: number },
   { window, chunked }: Pick<AttentionOptions, "window" | "chunked">,
@@ -439,20 +441,20 @@ export function causalMask(
   return logicalAnd(before, greaterEqual(columns, oldest));
 }
 
-/** Each row's last position, of tables as `packTables` makes them. */
+/** Each row's last position, from tables in the layout of `packTables`. */
 function newestPositions(tables: MlxArray, width: number): MlxArray {
   const rows = reshape(slice(tables, 0, 1), [-1, 1 + width]);
   return subtract(flatten(slice(rows, 1, 0, 1)), 1);
 }
 
-/** As many blocks as the longest of these rows has, rounded up. */
+/** Blocks of the longest row, rounded up. */
 export function tableWidth(rows: readonly { start: number; count: number }[]): number {
   const longest = rows.reduce((most, { start, count }) => Math.max(most, start + count), 1);
   const blocks = Math.ceil(longest / BLOCK_TOKENS);
   return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
 }
 
-/** As `packPlaces` has them, of all tokens of the rows: a prompt may have thousands. */
+/** The places of all tokens, as `packPlaces` lays them out. Fast, because a prompt may have thousands of tokens. */
 function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
   let at = 0;
@@ -471,7 +473,10 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   return packed;
 }
 
-/** Of one block. A function of its own, which is compiled after a few blocks: in one loop a prompt's tokens are interpreted. */
+/**
+ * The places in one block. A separate function, because the JIT compiles it after a few blocks; one long loop would
+ * stay interpreted.
+ */
 function placeTokens(
   packed: Int32Array,
   at: number,
@@ -488,12 +493,12 @@ function placeTokens(
   }
 }
 
-/** For tables so wide. */
+/** Thread groups that keep a GPU busy with tables of this width. */
 function busyGroups(width: number): number {
   return width >= LONG_WIDTH ? LONG_BUSY_GROUPS : BUSY_GROUPS;
 }
 
-/** Into how many of the parts rows are split, where there are too few of them to keep the device busy. */
+/** Maximum splits of rows, if there are too few rows to keep the device busy. */
 export function splitsFor(
   parts: number,
   rows: number,
@@ -504,12 +509,12 @@ export function splitsFor(
   return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(parts, wanted))));
 }
 
-/** Each token by itself, many of a sequence together, or a prompt by MLX's attention. */
+/** Each token separately, the tokens of a sequence in chunks, or one prompt with MLX's attention. */
 type Method = "tokens" | "chunks" | "mlx";
 
 type Segment = { from: number; to: number; method: Method; rows: KvRow[] };
 
-/** Neighbours with the same method are one segment; MLX's attention takes one prompt at a time. */
+/** Adjacent rows with the same method form a segment; MLX's attention takes one prompt at a time. */
 function segmentsOf(rows: readonly KvRow[], methodOf: (row: KvRow) => Method): Segment[] {
   const segments: Segment[] = [];
   let at = 0;

@@ -1,6 +1,6 @@
-// The states of recurrent layers: one pool a layer and array, with a slot for each running sequence and for each
-// snapshot. A step reads the state of a row from one slot and writes it to another, or to the same: pools are
-// written in place by kernels, as those of keys and values are. All states are float32.
+// States of recurrent layers: one pool per layer and array, with a slot for each running sequence and each snapshot.
+// A step reads a row's state from one slot and writes it to another or the same one: kernels write pools in place.
+// All states are float32.
 import type { Device } from "../../device/device.ts";
 import { packMoves, type Recurrence } from "../../kernels/recurrence/recurrence.ts";
 import { NONE, type SlotMove } from "../../kv/kv-cache.ts";
@@ -10,12 +10,12 @@ import type { Step } from "../contract/model.ts";
 import type { SlotState } from "../contract/states.ts";
 
 export class SlotStore {
-  /** Behind all slots: where rows that pad a batch write. */
+  /** After the last slot: padding rows write there. */
   readonly #scratch: number;
   readonly #pools: MlxArray[] = [];
   readonly #recurrence: Recurrence;
 
-  /** Frees what it has where memory runs out. */
+  /** Frees its pools if memory runs out. */
   constructor(device: Device, states: readonly SlotState[], slots: number) {
     this.#scratch = slots;
     this.#recurrence = device.recurrence();
@@ -36,7 +36,7 @@ export class SlotStore {
     return this.#pools.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** As the kernels take them. Rows without a move stand for nobody's tokens. */
+  /** In the kernels' layout. Rows without a move are padding. */
   movesOf(rows: readonly { count: number; move?: SlotMove | undefined }[]): Int32Array {
     const scratch = { from: NONE, to: this.#scratch };
     let first = 0;
@@ -48,7 +48,7 @@ export class SlotStore {
     );
   }
 
-  /** The moves may be an input of a function that is being traced. */
+  /** The moves may be an input of a function being traced. */
   step(moves: MlxArray): Pick<Step, "convolve" | "scan"> {
     const recurrence = this.#recurrence;
     return {

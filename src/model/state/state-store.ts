@@ -1,4 +1,4 @@
-// All that the layers of a model keep of its sequences: keys, values and latents in blocks, recurrent states in slots.
+// All state that a model keeps of its sequences: keys, values and latents in blocks, recurrent states in slots.
 import type { Device } from "../../device/device.ts";
 import type { BlockCopy, CacheLayout, SlotMove } from "../../kv/kv-cache.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -8,13 +8,13 @@ import type { LayerStates } from "../contract/states.ts";
 import { type DecodeShape, type KvRow, PagedKvStore, tableWidth } from "./paged-kv-store.ts";
 import { SlotStore } from "./slot-store.ts";
 
-/** Consecutive tokens of one sequence, where its keys and values are, and its recurrent state. */
+/** Consecutive tokens of one sequence, its blocks, and its recurrent state's slots. */
 export type StateRow = KvRow & { move?: SlotMove | undefined };
 
-/** The integers of a step that decodes one token of each row: as inputs of a function, and what they are like. */
+/** The integers of a decode step with one token per row, as inputs of a function, and their shape. */
 export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
 
-/** Those of a step with prompts, and how wide its tables are. */
+/** The integers of a step with prompts, and the width of its tables. */
 export type PromptInputs = { arrays: Int32Array[]; width: number };
 
 export class StateStore {
@@ -22,7 +22,7 @@ export class StateStore {
   readonly #kv: PagedKvStore;
   readonly #slots: SlotStore | undefined;
 
-  /** Frees what it has where memory runs out. */
+  /** Frees its pools if memory runs out. */
   constructor(device: Device, states: LayerStates, { groups, slots }: CacheLayout, dtype: Dtype) {
     const blocks = groups.map((group) => group.blocks);
     this.#device = device;
@@ -39,14 +39,14 @@ export class StateStore {
     return this.#kv.bytes + (this.#slots?.bytes ?? 0);
   }
 
-  /** A row that stands for nobody's tokens. */
+  /** A padding row. */
   scratchRow(start: number, count: number): StateRow {
     return this.#kv.scratchRow(start, count);
   }
 
   /**
-   * A step over these rows. Its tokens must be ordered behind the last launch that touched the pools, and
-   * behind `copy`. In a scope: it makes arrays. `onQueries`: as the KV store has it.
+   * A step over these rows. Its tokens must depend on the last launch that touched the pools, and on `copy`. Call it
+   * in a scope: it makes arrays. `onQueries`: see PagedKvStore.begin.
    */
   begin(rows: readonly StateRow[], onQueries?: (queries: MlxArray) => void): Step {
     const slots = this.#slots;
@@ -63,25 +63,25 @@ export class StateStore {
     return { arrays: [...moves, ...tables], shape: { width, parts: this.#kv.partsOf(rows) } };
   }
 
-  /** Of arrays as `decodeInputs` has them. They may be inputs of a function that is being traced. */
+  /** Takes arrays in the layout of `decodeInputs`, which may be inputs of a function being traced. */
   decodeStep(arrays: readonly MlxArray[], shape: DecodeShape): Step {
     if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
     const [moves, ...tables] = arrays;
     return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
   }
 
-  /** The integers of a step with prompts, where it takes nothing else. */
+  /** The integers of a step with prompts, if it takes nothing else. */
   promptInputs(rows: readonly StateRow[]): PromptInputs | undefined {
     if (!this.#kv.areChunked || this.#slots) return undefined;
     return { arrays: this.#kv.chunkInputs(rows, true), width: tableWidth(rows) };
   }
 
-  /** Of arrays as `promptInputs` has them. They may be inputs of a function that is being traced. */
+  /** Takes arrays in the layout of `promptInputs`, which may be inputs of a function being traced. */
   promptStep(arrays: readonly MlxArray[]): Step {
     return { ...without, ...this.#kv.chunkStep(arrays) };
   }
 
-  /** Whether a layer of this rank has blocks of a group. */
+  /** Whether a layer of this rank has blocks of the group. */
   hasGroup(group: number): boolean {
     return this.#kv.hasGroup(group);
   }
@@ -100,7 +100,7 @@ function missing(): never {
   throw new Error("the model has declared no state of this kind");
 }
 
-/** Of the kinds of states that a model may be without. */
+/** For models without the kind of state. */
 const without: Omit<Step, "attend" | "positions"> = {
   attendLatent: missing,
   convolve: missing,

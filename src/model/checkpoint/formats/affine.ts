@@ -1,31 +1,31 @@
-// Matrices of other tools in MLX's affine layout: scale * (q - zero) is scale * q + bias. The scales and the biases
-// are float32 until they are loaded, so that nothing is rounded on the way.
+// Converts other tools' matrices to MLX's affine layout: scale * (q - zero) becomes scale * q + bias. Scales and
+// biases stay float32 until they are loaded, so conversion does not round.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { computedNumbers, computedWords, fieldAt, putField, Scratch, wordsOf } from "./computed.ts";
 import { expectTensor } from "./folder-tensors.ts";
 
 export type AffineSource = {
-  /** Of the matrix: `name`.weight is one of three tensors. */
+  /** Stem of the names: `name`.weight, `name`.scales, `name`.biases. */
   name: string;
   outputs: number;
   inputs: number;
-  /** Groups in a row of the file. */
+  /** Groups per row in the file. */
   groups: number;
   bits: number;
   /** In MLX's layout: (outputs, words). */
   weight: StoredTensor;
-  /** The scales of rows from `first` on, (count, groups), and which q of theirs stands for zero. */
+  /** Scales of `count` rows from `first` on, (count, groups), and the quantized value that stands for zero. */
   scales(first: number, count: number): Float32Array;
   zeros(first: number, count: number): ArrayLike<number>;
 };
 
-/** What MLX has products for. */
+/** Group sizes of MLX's products. */
 const groupSizes = [128, 64, 32];
 
 export function affineTensors(source: AffineSource): StoredTensor[] {
   const { name, outputs, inputs, groups, weight, scales, zeros } = source;
-  // A larger group is several of MLX's with one scale.
+  // A larger group becomes several of MLX's with the same scale.
   const size = groupSizes.find((known) => (inputs / groups) % known === 0);
   if (!size) {
     throw new LoadError(
@@ -61,7 +61,7 @@ export function affineTensors(source: AffineSource): StoredTensor[] {
 const orderWords = new Scratch();
 const rowWords = new Scratch();
 
-/** The group of each input (`g_idx`); undefined where inputs of a group are adjacent. */
+/** Group of each input (`g_idx`); undefined if the inputs of every group are adjacent. */
 export function groupsOf(
   order: StoredTensor,
   inputs: number,
@@ -78,8 +78,8 @@ export function groupsOf(
 }
 
 /**
- * A matrix whose inputs are in groups that are not adjacent: the columns are sorted by group, and `name`.input_order
- * says which input each column takes. `wordsOfRow` reads a row of the weight as the file has it.
+ * A matrix whose groups are not contiguous (act-order): sorts columns by group and stores the input of each column in
+ * `name`.input_order. `wordsOfRow` reads a row of the file's weight.
  */
 export function orderedTensors(
   source: AffineSource,
@@ -116,12 +116,12 @@ export function orderedTensors(
   return [...affineTensors({ ...source, weight }), inputOrder];
 }
 
-/** Experts become one matrix, and heads several: their inputs cannot be put in an order of their own. */
+/** Experts are stacked and heads are split, so their inputs cannot be reordered per matrix. */
 function isTakenApart(name: string): boolean {
   return /\.experts\.|\.kv_b_proj$/.test(name);
 }
 
-/** Each weight by the scale of its input's group. */
+/** Dequantizes each weight with its input's group. */
 function dequantizedTensor(
   { name, outputs, inputs, groups, bits, scales, zeros }: AffineSource,
   groupOf: Uint32Array,

@@ -1,5 +1,5 @@
 // AWQ, as AutoAWQ writes it for its GEMM kernels: `qweight` (inputs, outputs / 8) and `qzeros` (groups, outputs / 8)
-// pack eight outputs to a word, in an order of their own. MLX packs eight inputs, so 8 x 8 weights are transposed.
+// pack eight outputs per word, interleaved. MLX packs eight inputs, so 8 x 8 blocks are transposed.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -13,7 +13,7 @@ export const AwqConfig = z.looseObject({
 });
 type AwqConfig = z.infer<typeof AwqConfig>;
 
-/** The output that the field of a word belongs to, from the lowest bits on; and the field of an output. */
+/** Output of each field of a word, from the lowest bits on; and field of each output. */
 const outputOf = [0, 2, 4, 6, 1, 3, 5, 7];
 const fieldOf = [0, 4, 1, 5, 2, 6, 3, 7];
 
@@ -84,14 +84,14 @@ function transposed(packed: StoredTensor): StoredTensor {
   });
 }
 
-/** Eight words of eight fields: field j of word i and field i of word j change places. */
+/** Transposes eight words of eight fields: swaps field j of word i with field i of word j. */
 function transposeFields(square: Uint32Array): void {
   for (let i = 0; i < 4; i++) swapFields(square, i, i + 4, 16, 0x0000ffff);
   for (let i = 0; i < 8; i += i & 1 ? 3 : 1) swapFields(square, i, i + 2, 8, 0x00ff00ff);
   for (let i = 0; i < 8; i += 2) swapFields(square, i, i + 1, 4, 0x0f0f0f0f);
 }
 
-/** The upper fields of word i, and the lower ones of word j. */
+/** Swaps the upper fields of word i with the lower fields of word j. */
 function swapFields(square: Uint32Array, i: number, j: number, shift: number, lower: number): void {
   const changed = ((square[i]! >>> shift) ^ square[j]!) & lower;
   square[j]! ^= changed;

@@ -1,5 +1,5 @@
-// BitNet's ternary weights: `weight` (outputs / 4, inputs) has 2 bits for each of four rows, a quarter of the matrix
-// apart, and `weight_scale` is one number. They are kept in 4 bits, which all devices have a product for.
+// BitNet's ternary weights: `weight` (outputs / 4, inputs) packs 2 bits of four rows, which are a quarter of the
+// matrix apart; `weight_scale` is one number. They are loaded with 4 bits, for which all devices have a product.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";

@@ -1,6 +1,6 @@
-// compressed-tensors, as llm-compressor writes it for vLLM. What a matrix is follows from its tensors: `weight_packed`
-// is a stream of integers (or pairs of floats of 4 bits), `weight` has integers or floats of 8 bits; each with a
-// `weight_scale` for a group, a row or all, and a `weight_zero_point` where it is not symmetric.
+// compressed-tensors, as llm-compressor writes it for vLLM. A matrix's tensors determine its format: `weight_packed`
+// is a stream of integers or of pairs of 4-bit floats, `weight` has 8-bit integers or floats; with a `weight_scale`
+// per group, row or matrix, and a `weight_zero_point` if it is asymmetric.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -19,7 +19,7 @@ import { matrix as floatMatrix } from "./fp8.ts";
 
 const side = z.int().positive();
 
-/** [128, 128], which former versions wrote as "128x128". */
+/** [128, 128], which earlier versions wrote as "128x128". */
 const BlockStructure = z.preprocess(
   (value) => (typeof value === "string" ? value.split("x").map(Number) : value),
   z.tuple([side, side]).nullish(),
@@ -33,12 +33,12 @@ const Group = z.looseObject({
 export const CompressedTensorsConfig = z.looseObject({
   format: z.string().nullish(),
   config_groups: z.record(z.string(), Group).nullish(),
-  /** Rotations that are applied while a model computes. */
+  /** Rotations of activations at runtime, which are not supported. */
   transform_config: z.looseObject({ config_groups: z.looseObject({}).nullish() }).nullish(),
 });
 type CompressedTensorsConfig = z.infer<typeof CompressedTensorsConfig>;
 
-/** Others have tensors of the same names in other layouts. */
+/** Supported formats; others use the same tensor names for other layouts. */
 const formats = [
   "dense",
   "naive-quantized",
@@ -74,7 +74,7 @@ export function compressedTensors(config: CompressedTensorsConfig, tensors: Tens
 
 const shapeBytes = new Scratch();
 
-/** Rows and columns, before they were packed. */
+/** Unpacked rows and columns. */
 function shapeIn(stored: StoredTensor): [number, number] {
   expectTensor(stored, [2], ["I64", "I32"]);
   const words = wordsOf(stored, shapeBytes);
@@ -105,7 +105,7 @@ function packedMatrix(name: string, tensors: Tensors): StoredTensor[] {
   return orderedTensors(source, groupOf, wordsOfRow);
 }
 
-/** Integers are stored from 0 on, so that the middle one is zero unless there are zero points. */
+/** Integers are stored with an offset, so the middle one is zero unless there are zero points. */
 function affineSource(
   name: string,
   { outputs, inputs, bits }: { outputs: number; inputs: number; bits: number },
@@ -147,7 +147,7 @@ const zeroNumbers = new Scratch();
 const zeroWords = new Scratch();
 const zeroColumn = new Scratch();
 
-/** Zero points as integers (outputs, groups), or packed as the weights are, but along the outputs. */
+/** Zero points are integers (outputs, groups), or packed like weights, but along the outputs. */
 function zeroReader(
   stored: StoredTensor,
   { outputs, groups, bits }: { outputs: number; groups: number; bits: number },
@@ -179,7 +179,7 @@ function zeroReader(
   };
 }
 
-/** mxfp4, or nvfp4, which has a scale more for all of it. */
+/** mxfp4, or nvfp4, which has one more scale for the whole tensor. */
 function floatPairs(
   name: string,
   packed: StoredTensor,
@@ -215,7 +215,7 @@ function plainMatrix(
   return affineTensors(affineSource(name, sizes, unsigned(weight), scale, zeroPoints));
 }
 
-/** Signed bytes as MLX's, which count from 0: flipping the sign bit adds 128. */
+/** Signed bytes to MLX's unsigned ones: flipping the sign bit adds 128. */
 function unsigned(weight: StoredTensor): StoredTensor {
   const [outputs, inputs] = weight.shape as [number, number];
   return computedWords({

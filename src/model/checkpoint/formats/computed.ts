@@ -1,16 +1,16 @@
-// Tensors whose rows are computed as they are read, from tensors that a file has in another layout. Buffers are
-// used again for every piece: what the garbage collector has not found yet is memory too.
+// Tensors computed row by row as they are read, from a file's tensors in another layout. Buffers are reused for every
+// piece: garbage that is not collected yet occupies memory too.
 import { dequantize } from "../../../files/gguf-quants.ts";
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 
-/** What is computed at a time. */
+/** Bytes computed at a time. */
 const PIECE_BYTES = 2 ** 20;
 
-/** What is read at a time of a matrix whose columns are asked for. */
+/** Bytes read at a time of a matrix that is read by columns. */
 const BAND_BYTES = 2 ** 22;
 
-/** Memory that is used again; what it held before is lost with the next call. */
+/** A reusable buffer; each call overwrites the previous contents. */
 export class Scratch {
   #buffer = new ArrayBuffer(0);
 
@@ -31,7 +31,7 @@ export class Scratch {
 type Computed<T> = {
   name: string;
   shape: readonly number[];
-  /** Fills the rows from `first` on, as many as `target` has. */
+  /** Fills `target` with `count` rows from `first` on. */
   fill(target: T, first: number, count: number): void;
 };
 
@@ -53,7 +53,7 @@ export function computedWords({ fill, ...made }: Computed<Uint32Array>): StoredT
 
 const piece = new Scratch();
 
-/** Items have 4 bytes. A tensor is never computed from one that is computed too: they would share the buffer. */
+/** Elements have 4 bytes. A computed tensor must not be computed from another one: they share the buffer. */
 function computed(
   format: "F32" | "U32",
   { name, shape, fill }: Computed<Uint8Array<ArrayBuffer>>,
@@ -64,7 +64,7 @@ function computed(
   const read = (offset: number, target: Uint8Array) => {
     for (let done = 0; done < target.length; ) {
       const first = Math.floor((offset + done) / rowBytes);
-      // The first and the last row may be asked for in part.
+      // The first and the last row may be read in part.
       const within = (offset + done) % rowBytes;
       const wanted = Math.ceil((within + target.length - done) / rowBytes);
       const count = Math.min(step, wanted);
@@ -84,8 +84,9 @@ const bandBytes = new Scratch();
 let band: (Band & { of: StoredTensor }) | undefined;
 
 /**
- * Columns of words (rows, columns), and as many behind them as are worth to be read at once: the word at (row,
- * column) is words[row * count + column - first]. The last band is kept, since the next columns are asked for next.
+ * Reads columns of a matrix of words (rows, columns), and as many of the following ones as one read is worth. The
+ * word at (row, column) is words[row * count + column - first]. Keeps the last band, because reads continue with the
+ * next columns.
  */
 export function bandOf(stored: StoredTensor, first: number, count: number): Band {
   const isInside =
@@ -103,7 +104,7 @@ export function bandOf(stored: StoredTensor, first: number, count: number): Band
   return band;
 }
 
-/** All words of a tensor that has few. */
+/** All words of a small tensor. */
 export function wordsOf(stored: StoredTensor, scratch: Scratch): Uint32Array {
   const bytes = scratch.bytes(stored.bytes);
   stored.read(0, bytes);
@@ -112,7 +113,7 @@ export function wordsOf(stored: StoredTensor, scratch: Scratch): Uint32Array {
 
 const floats = ["F32", "F16", "BF16"] as const;
 
-/** Numbers of a tensor, from number `first` on, into `target`. */
+/** Reads elements from `first` on into `target`, as numbers. */
 export function readNumbers(
   stored: StoredTensor,
   first: number,
@@ -131,7 +132,7 @@ export function readNumbers(
   dequantize(format, bytes, target);
 }
 
-/** Field number `index` of a stream of `bits` each, from the word `start` on, lowest bits first. */
+/** Reads field `index` of a bit stream, from word `start` on, lowest bits first. */
 export function fieldAt(words: Uint32Array, start: number, index: number, bits: number): number {
   const at = start + ((index * bits) >>> 5);
   const shift = (index * bits) & 31;
@@ -140,7 +141,7 @@ export function fieldAt(words: Uint32Array, start: number, index: number, bits: 
   return value & (2 ** bits - 1);
 }
 
-/** Writes such a field, into words that are 0 there. */
+/** Writes such a field; its bits must be 0. */
 export function putField(
   words: Uint32Array,
   start: number,
@@ -158,7 +159,7 @@ const columnsMade = new Scratch();
 const columnLine = new Scratch();
 const columnBytes = new Scratch();
 
-/** Columns of (groups, outputs) as rows: (count, groups). */
+/** Transposes columns of (groups, outputs) to rows: (count, groups). */
 export function columnNumbers(stored: StoredTensor, first: number, count: number): Float32Array {
   const [groups, outputs] = stored.shape as [number, number];
   const made = columnsMade.numbers(count * groups);

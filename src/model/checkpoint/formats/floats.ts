@@ -1,10 +1,10 @@
-// Weights of 4 and 8 bits that are floats themselves, by a scale for each block of them. MLX has no layout for any but
-// the "MX" kinds, so that others are dequantized at load.
+// 4- and 8-bit floats with a scale per block. MLX has layouts only for the MX formats, so others are dequantized at
+// load.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { computedNumbers, readNumbers, Scratch } from "./computed.ts";
 
-/** All values of a format, by its bits. */
+/** Values of each format, by bit pattern. */
 const e4m3 = Float32Array.from({ length: 256 }, (_, byte) => {
   const sign = byte & 0x80 ? -1 : 1;
   const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
@@ -18,7 +18,7 @@ const e5m2 = Float32Array.from(
   new Float16Array(Uint16Array.from({ length: 256 }, (_, byte) => byte << 8).buffer),
 );
 
-/** An exponent alone. */
+/** An exponent without mantissa. */
 const e8m0 = Float32Array.from({ length: 256 }, (_, byte) =>
   byte === 255 ? Number.NaN : 2 ** (byte - 127),
 );
@@ -38,7 +38,7 @@ const scaleFloats = new Map<StoredTensor["format"], Float32Array>([
 
 const scaleBytes = new Scratch();
 
-/** Numbers that may themselves be floats of 8 bits. */
+/** Scales may be 8-bit floats themselves. */
 function readScales(stored: StoredTensor, first: number, target: Float32Array): void {
   const values = scaleFloats.get(stored.format);
   if (!values) {
@@ -50,12 +50,12 @@ function readScales(stored: StoredTensor, first: number, target: Float32Array): 
   for (let i = 0; i < bytes.length; i++) target[i] = values[bytes[i]!]!;
 }
 
-/** So many rows and columns have one scale. */
+/** Rows and columns that share one scale. */
 export type Block = readonly [rows: number, columns: number];
 
 type Grid = { block: Block; perRow: number; perMatrix: number };
 
-/** How scales lie over matrices (..., rows, columns): one for all, for each row, or for blocks. */
+/** Layout of scales over matrices (..., rows, columns): per tensor, per row, or per block. */
 function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefined): Grid {
   const [rows, columns] = weight.shape.slice(-2) as [number, number];
   const count = scale.shape.reduce((a, b) => a * b, 1);
@@ -76,7 +76,7 @@ function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefi
 const weightBytes = new Scratch();
 const rowScales = new Scratch();
 
-/** Weights of 8 bits, each times the scale of its block. */
+/** Dequantizes 8-bit weights. */
 export function scaledFloats(
   weight: StoredTensor,
   scale: StoredTensor,
@@ -113,7 +113,7 @@ export function scaledFloats(
   });
 }
 
-/** MLX has these as they are: 32 weights of 8 or 4 bits to an exponent, whose bytes are words of its own. */
+/** MX weights keep their format: 32 weights of 8 or 4 bits per exponent; MLX reads the bytes as words. */
 export function mxTensors(name: string, weight: StoredTensor, scale: StoredTensor): StoredTensor[] {
   const shape = [...weight.shape.slice(0, -1), weight.shape.at(-1)! / 4];
   return [
@@ -122,13 +122,16 @@ export function mxTensors(name: string, weight: StoredTensor, scale: StoredTenso
   ];
 }
 
-/** Whether each 32 weights of a row, so many to a byte, have one exponent. */
+/** Whether each 32 weights of a row share one exponent. */
 export function isMx(weight: StoredTensor, scale: StoredTensor, perByte: 1 | 2): boolean {
   const groups = [...weight.shape.slice(0, -1), (weight.shape.at(-1)! * perByte) / 32];
   return ["F8_E8M0", "U8"].includes(scale.format) && scale.shape.join() === groups.join();
 }
 
-/** Pairs of 4 bits (outputs, inputs / 2), each times the scale of its group and divided by the scale of all. */
+/**
+ * Dequantizes pairs of 4-bit floats (outputs, inputs / 2): each times its group's scale, divided by the tensor's
+ * scale.
+ */
 export function scaledPairs(
   name: string,
   pairs: StoredTensor,

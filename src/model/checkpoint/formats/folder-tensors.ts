@@ -1,10 +1,10 @@
-// The tensors of a folder by name, from which a format takes what it knows and puts in what MLX computes with.
+// A folder's tensors by name. A format replaces its own tensors by ones that MLX computes with.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 
 export type Tensors = Map<string, StoredTensor>;
 
-/** The names of all matrices that have a tensor of this kind. */
+/** Names of all matrices that have a tensor of this kind. */
 export function stemsOf(tensors: Tensors, kind: string): string[] {
   const ending = `.${kind}`;
   return [...tensors.keys()]
@@ -12,7 +12,7 @@ export function stemsOf(tensors: Tensors, kind: string): string[] {
     .map((name) => name.slice(0, -ending.length));
 }
 
-/** Takes a tensor out of the map: what comes in its place has another name. */
+/** Removes a tensor from the map: its replacements have other names. */
 export function takeFrom(tensors: Tensors, name: string): StoredTensor | undefined {
   const stored = tensors.get(name);
   tensors.delete(name);
@@ -25,7 +25,7 @@ export function required(tensors: Tensors, name: string): StoredTensor {
   return stored;
 }
 
-/** Throws where the tensor has another shape or holds something else. */
+/** Throws if the tensor has another shape or type. */
 export function expectTensor(
   { name, shape, format }: StoredTensor,
   wanted: readonly number[],
@@ -39,18 +39,18 @@ export function expectTensor(
   }
 }
 
-/** Throws unless it is a matrix of words. */
+/** Throws unless the tensor is a matrix of words. */
 export function expectWords({ name, shape, format }: StoredTensor): void {
   if (shape.length !== 2 || shape.includes(0) || !["I32", "U32"].includes(format)) {
     throw new LoadError(`${name}: expected a matrix of I32, found (${shape}) of ${format}`);
   }
 }
 
-/** What is scaled while a model computes, which nothing here is: not the weights. */
+/** Tensors that scale or quantize activations, which stay unquantized here. */
 const ofActivations =
   /(?:^|\.)(?:(?:input|output|activation)_(?:global_)?(?:scale|zero_point)|(?:[qkv]|kv|prob)_(?:scale|zero_point)|input_scale_ub)$/;
 
-/** Leaves out how activations would be quantized: here they are not. */
+/** Drops the scales of activations, which stay unquantized here. */
 export function dropActivationScales(tensors: Tensors): void {
   for (const name of [...tensors.keys()]) if (ofActivations.test(name)) tensors.delete(name);
 }

@@ -1,5 +1,5 @@
-// FP8: a weight of 8 bits that is a float, and beside it `name`_scale_inv or `name`_scale, which both multiply it. In
-// blocks (DeepSeek, Qwen, MiniMax), for each row (fbgemm), or one for all (AutoFP8, Mistral).
+// FP8: 8-bit float weights, multiplied by `name`_scale_inv or `name`_scale per block (DeepSeek, Qwen, MiniMax), row
+// (fbgemm) or tensor (AutoFP8, Mistral).
 import { z } from "zod";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { byteFloats, isMx, mxTensors, scaledFloats } from "./floats.ts";

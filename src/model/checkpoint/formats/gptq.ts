@@ -1,6 +1,6 @@
 // GPTQ, as AutoGPTQ and GPTQModel write it: `qweight` (inputs * bits / 32, outputs) packs inputs, `qzeros` (groups,
-// outputs * bits / 32) packs outputs. A word of it is a word of MLX's rows, so that the words are only transposed.
-// With act-order (`g_idx`), inputs of one group are not adjacent: the columns are sorted by group.
+// outputs * bits / 32) packs outputs. Its words equal those of MLX's rows, so they are only transposed. With
+// act-order (`g_idx`), groups are not contiguous: columns are sorted by group.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -16,12 +16,12 @@ import {
 } from "./folder-tensors.ts";
 
 export const GptqConfig = z.looseObject({
-  /** What a zero is stored as: one less than it is, or since "gptq_v2" as it is. */
+  /** Before "gptq_v2", zeros are stored minus 1. */
   checkpoint_format: z.string().nullish(),
 });
 type GptqConfig = z.infer<typeof GptqConfig>;
 
-/** What is added to a stored zero. */
+/** Added to a stored zero. */
 const zeroOffsets = new Map([
   ["gptq", 1],
   ["gptq_v2", 0],
@@ -87,7 +87,7 @@ function transposed(packed: StoredTensor): StoredTensor {
     shape: [outputs, words],
     fill: (target, first, count) => {
       const band = bandOf(packed, first, count);
-      // Few rows at a time, so that what is written stays in the processor's cache.
+      // Writes few rows at a time, so that they stay in the cache.
       for (let from = 0; from < count; from += 16) {
         const to = Math.min(count, from + 16);
         for (let word = 0; word < words; word++) {
@@ -118,7 +118,7 @@ function zerosOf(
   for (let group = 0; group < groups; group++) {
     for (let i = 0; i < count; i++) {
       const field = fieldAt(words, group * perGroup, first + i, bits);
-      // A zero of 0 was stored as the largest there is.
+      // A zero of 0 was stored as the maximum.
       zeros[i * groups + group] = (field + offset) & mask;
     }
   }

@@ -1,8 +1,8 @@
-// What the files of several families of llama.cpp's have in common.
+// Names and keys that several of llama.cpp's families share.
 import type { Gguf } from "../../../files/gguf.ts";
 import type { GgufValues } from "./family.ts";
 
-/** What is usual: the experts that all tokens go through, and corrections, beside the router. */
+/** Common names of shared experts and routing corrections. */
 export const besideRouter = {
   ffn_gate_shexp: "mlp.shared_experts.gate_proj",
   ffn_up_shexp: "mlp.shared_experts.up_proj",
@@ -10,7 +10,7 @@ export const besideRouter = {
   exp_probs_b: "mlp.gate.e_score_correction_",
 };
 
-/** Qwen's: one such expert, with a gate. */
+/** Qwen's names: one shared expert with a gate. */
 export const sharedExpert = {
   ffn_gate_inp_shexp: "mlp.shared_expert_gate",
   ffn_gate_shexp: "mlp.shared_expert.gate_proj",
@@ -30,7 +30,7 @@ const scoreFunctions: Partial<Record<number, string>> = { 1: "softmax", 2: "sigm
 export const scoresOf = ({ optional }: GgufValues) =>
   scoreFunctions[optional("expert_gating_func") ?? 0] ?? undefined;
 
-/** Keys that DeepSeek's configurations have, and those of the same make. */
+/** DeepSeek's configuration keys, which many families use. */
 export function deepseekKeys({ optional }: GgufValues) {
   return {
     n_routed_experts: optional("expert_count"),
@@ -60,7 +60,7 @@ export function latentSizes({ optional, required }: GgufValues) {
     q_lora_rank: optional("attention.q_lora_rank"),
     kv_lora_rank: required("attention.kv_lora_rank"),
     qk_rope_head_dim: rotary,
-    // Of files with a matrix for each head, the others are the sizes of what is kept.
+    // In files with a matrix per head, key_length and value_length are the latents' sizes.
     qk_nope_head_dim:
       (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
     v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
@@ -72,7 +72,7 @@ export const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.we
 export const hasCorrections = ({ tensors }: Gguf) =>
   tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
 
-/** What each layer is, by the first of these tensors that it has; the last stands for all others. */
+/** Kind of each layer, by the first of these tensors that it has; the last entry is the default. */
 export function kindsOf<T>(
   { tensors }: Gguf,
   { optional, required }: GgufValues,

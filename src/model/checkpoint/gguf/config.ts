@@ -1,4 +1,4 @@
-// A GGUF file's metadata as the configuration that Hugging Face would have given the model.
+// Converts a GGUF file's metadata to Hugging Face's configuration.
 import type { Gguf, GgufTensor, GgufValue } from "../../../files/gguf.ts";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import { ggufFamilies } from "./families.ts";
@@ -7,14 +7,14 @@ import type { GgufValues as Values } from "./family.ts";
 export type GgufConfig = Readonly<Record<string, unknown>> & {
   model_type: string;
   num_hidden_layers: number;
-  /** Layers behind the last predict further tokens, which is not used. */
+  /** Number of multi-token prediction (MTP) layers, which are ignored. */
   num_nextn_predict_layers: number;
   num_attention_heads: number;
   num_key_value_heads: number;
   head_dim?: number;
 };
 
-/** GGUF's name of an architecture -> model_type. */
+/** GGUF's general.architecture -> model_type. */
 const modelTypes = new Map([
   ...Array.from(ggufFamilies, ([name, { modelType }]) => [name, modelType] as const),
   ["llama", "llama"],
@@ -29,10 +29,10 @@ const modelTypes = new Map([
   ["olmo2", "olmo2"],
 ]);
 
-/** Those of llama.cpp's architectures that are read. */
+/** Supported architectures of llama.cpp. */
 export const ggufArchitectures: readonly string[] = [...modelTypes.keys()].sort();
 
-/** Reads a tensor's numbers: some of the configuration is kept as tensors. */
+/** Reads a tensor's numbers: some configuration values are stored as tensors. */
 export type ReadNumbers = (tensor: GgufTensor) => number[];
 
 export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
@@ -50,7 +50,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     hidden_size: hidden,
     num_hidden_layers: layers,
     num_nextn_predict_layers: further,
-    // Where all layers have experts, the file may say just the width of these.
+    // If all layers have experts, the file may give only the experts' width.
     intermediate_size:
       optional("feed_forward_length") ??
       optional("expert_feed_forward_length") ??
@@ -67,7 +67,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     partial_rotary_factor: partialRotaryFactor(values, headDim),
     sliding_window: window,
     tie_word_embeddings: !gguf.tensors.has("output.weight"),
-    // Of the architectures that have them.
+    // Only for architectures that have them.
     layer_types: layerTypes(gguf, values, layers, window),
     num_experts: optional("expert_count"),
     num_local_experts: optional("expert_count"),
@@ -77,7 +77,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     decoder_sparse_step: 1,
     mlp_only_layers: [],
     no_rope_layer_interval: 4,
-    // Gemma's norms are 1 + weight, and the file keeps the sum.
+    // Gemma's norms are 1 + weight; the file stores the sum.
     norm_offset: 0,
     query_pre_attn_scalar: queryScalar(values.modelType, layers, headDim, hidden / heads),
     rope_local_base_freq: optional("rope.freq_base_swa") ?? 10_000,
@@ -92,14 +92,14 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   };
 }
 
-/** Some are written as others: Olmo 3 as an Olmo 2 with a window, Mixtral as a Llama with experts. */
+/** Some models are stored as others: Olmo 3 as Olmo 2 with a window, Mixtral as Llama with experts. */
 function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
   if (modelType === "olmo2" && window) return "olmo3";
   if (modelType === "llama" && optional("expert_count")) return "mixtral";
   return modelType;
 }
 
-/** The architecture, and the numbers whose keys begin with its name. */
+/** The architecture, and readers of its keys. */
 function valuesIn({ metadata }: Gguf): Values {
   const architecture = metadata.get("general.architecture");
   const modelType = typeof architecture === "string" ? modelTypes.get(architecture) : undefined;
@@ -116,7 +116,7 @@ function valuesIn({ metadata }: Gguf): Values {
     return single(`${architecture}.${key}`, value);
   };
   const list = (key: string) => {
-    // A few keys do not begin with the name.
+    // A few keys have no architecture prefix.
     const named = metadata.has(key) ? key : `${architecture}.${key}`;
     const value = metadata.get(named);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
@@ -134,7 +134,7 @@ function valuesIn({ metadata }: Gguf): Values {
   return { architecture: architecture as string, modelType, optional, required, list };
 }
 
-/** Every layer has a tensor: a count beyond them is not worth a list of that length. */
+/** Every layer has a tensor: rejects a larger count before a list of that length is allocated. */
 function layerCount({ tensors }: Gguf, { architecture, required }: Values): number {
   const layers = required("block_count");
   if (Number.isInteger(layers) && layers > 0 && layers <= tensors.size) return layers;
@@ -166,7 +166,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   if (isScaled && (single || long)) {
     throw new LoadError("the GGUF file scales rotary positions twice: by factors and in metadata");
   }
-  // What llama3's scaling comes to, one factor a frequency: longrope of a context that is not stretched.
+  // llama3's scaling, stored as a factor per frequency: longrope with equal short and long factors.
   if (single) {
     const context = optional("context_length") ?? 131_072;
     return {
@@ -197,7 +197,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   });
 }
 
-/** How yarn is computed, of the families that differ in it or whose files say so. */
+/** yarn's parameters for families that deviate, or if the file has them. */
 function yarnGains({ architecture, optional }: Values) {
   if (architecture === "gpt-oss") return { truncate: false };
   const gain = optional("rope.scaling.yarn_log_multiplier");
@@ -210,17 +210,17 @@ function yarnGains({ architecture, optional }: Values) {
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
   if (rotated !== undefined && rotated < headDim) return rotated / headDim;
-  // Some rotate less than all unless they say.
+  // These families rotate a part of each head by default.
   return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 
-/** Zero stands for none. */
+/** 0 means no window. */
 function slidingWindow({ modelType, optional }: Values): number | undefined {
   const fallback = modelType === "gemma2" ? 4096 : undefined;
   return (optional("attention.sliding_window") ?? fallback) || undefined;
 }
 
-/** Of so many layers, the last attends to everything. */
+/** Period of the layers without a window. */
 const windowPeriods: Partial<Record<string, number>> = { gemma2: 2, gemma3_text: 6, olmo2: 4 };
 
 function layerTypes(
@@ -239,7 +239,7 @@ function layerTypes(
   );
 }
 
-/** Either a period, or a yes or no for each layer. */
+/** Either a period, or a flag per layer. */
 function slidingLayers(key: string, pattern: GgufValue): (layer: number) => boolean {
   if (Array.isArray(pattern) || ArrayBuffer.isView(pattern)) {
     const list = Array.from(pattern as ArrayLike<unknown>, Boolean);
@@ -249,7 +249,7 @@ function slidingLayers(key: string, pattern: GgufValue): (layer: number) => bool
   return (layer) => period === 0 || layer % period < period - 1;
 }
 
-/** Not in the file: llama.cpp, too, knows the one large model that differs by its layers. */
+/** Missing in the file; llama.cpp also recognizes the one large model by its number of layers. */
 function queryScalar(modelType: string, layers: number, headDim: number, perHead: number) {
   if (modelType === "gemma2") return layers === 46 ? perHead : headDim;
   if (modelType === "gemma3_text") return layers === 62 ? perHead : headDim;
@@ -272,7 +272,7 @@ function numbersIn(key: string, value: Extract<GgufValue, object>): number[] {
 }
 
 function single(key: string, value: GgufValue): number {
-  // Some files say a number for every layer; here all layers are alike.
+  // Some files have a number per layer where all layers must be equal.
   const values = ArrayBuffer.isView(value) ? Array.from(value as Int32Array) : [value];
   const number = Number(values[0]);
   if (!Number.isFinite(number) || values.some((other) => Number(other) !== number)) {

@@ -1,4 +1,4 @@
-// What llama.cpp's converter does to the files of families with delta nets in its own way.
+// llama.cpp's conversion of families with delta nets.
 import type { Gguf } from "../../../files/gguf.ts";
 import {
   besideRouter,
@@ -39,7 +39,7 @@ function deltaKeys({ optional, required }: GgufValues) {
   };
 }
 
-/** A delta net with a decay for each feature, beside latent attention and experts. */
+/** A delta net with a decay per feature (KDA), beside latent attention and experts. */
 const kdaNames = {
   ...besideRouter,
   ...latentNames,
@@ -146,7 +146,7 @@ export const deltaFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: kimiKeys,
     },
   ],
-  // In files of the first converters, queries, keys, values and gates are one matrix.
+  // The first converters fused queries, keys, values and gates.
   [
     "qwen3next",
     {

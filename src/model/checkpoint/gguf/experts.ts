@@ -1,4 +1,4 @@
-// What llama.cpp's converter does to the files of families with experts in its own way.
+// llama.cpp's conversion of families with experts.
 import type { Gguf } from "../../../files/gguf.ts";
 import {
   besideRouter,
@@ -32,7 +32,7 @@ function lastSparse({ tensors }: Gguf): number | undefined {
   return [...found].sort((a, b) => b - a)[0];
 }
 
-/** Names of norms over heads. */
+/** Names of head norms. */
 const longNorms = {
   attn_q_norm: "self_attn.query_layernorm",
   attn_k_norm: "self_attn.key_layernorm",

@@ -1,5 +1,4 @@
-// What llama.cpp's converter does to a family's files in its own way: their names, their metadata, the order of rows.
-// What a family does not say is as in Llama.
+// llama.cpp's conversion of each family: names, metadata, order of rows. By default as for Llama.
 import { hasNorms } from "./common.ts";
 import { deltaFamilies } from "./delta.ts";
 import { expertFamilies } from "./experts.ts";
@@ -7,16 +6,16 @@ import type { GgufFamily } from "./family.ts";
 import { layeredFamilies } from "./layered.ts";
 import { recurrentFamilies } from "./recurrent.ts";
 
-/** The file has no name of its own for a norm behind, but "post". */
+/** The file names the norm after attention or MLP only "post". */
 const behind = {
   post_attention_norm: "post_attention_layernorm",
   post_ffw_norm: "post_feedforward_layernorm",
 };
 
-/** Both halves of an MLP in one matrix. */
+/** Gate and up in one matrix. */
 const joinedHalves = { ffn_up: "mlp.gate_up_proj" };
 
-/** Rows of matrices are as we ask for them, and not as the authors' files have them. */
+/** The converter has put rows in our order; the authors' files have another one. */
 const rowsInOrder = { rows_in_order: true };
 
 const innerSize: GgufFamily["config"] = ({ required }) => ({
@@ -159,7 +158,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
         attn_kv_b: "self_attn.kv_b_proj",
       },
       config: ({ required }) => ({
-        // Not in the file: llama.cpp, too, knows them of the one model there is.
+        // Missing in the file; llama.cpp also has constants for the only model.
         scale_emb: 12,
         scale_depth: 1.4,
         dim_model_base: 256,
@@ -179,7 +178,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       config: ({ optional }) => {
         const [beta, base] = [optional("attention.temperature_scale"), optional("rope.freq_base")];
         return {
-          // Without a temperature it is a Mistral.
+          // Without a temperature the model is a Mistral.
           ...(beta === undefined && { model_type: "mistral" }),
           rope_parameters: {
             rope_theta: base,
@@ -265,7 +264,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       modelType: "stablelm",
       names: { attn_q_norm: "self_attn.q_layernorm", attn_k_norm: "self_attn.k_layernorm" },
       config: (_, gguf) => ({
-        // What the file says of it is wrong in some.
+        // The file's flag is wrong in some models.
         use_parallel_residual: !gguf.tensors.has("blk.0.ffn_norm.weight"),
         qk_layernorm: hasNorms(gguf),
       }),

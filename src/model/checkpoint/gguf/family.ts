@@ -1,33 +1,33 @@
-// How llama.cpp's converter writes a family's files. What a family does not say is as in Llama.
+// How llama.cpp's converter writes a family's files. By default as for Llama.
 import type { Gguf } from "../../../files/gguf.ts";
 
-/** The numbers whose keys begin with the architecture's name. */
+/** Metadata under the architecture's prefix. */
 export type GgufValues = {
   architecture: string;
   modelType: string;
   optional(key: string): number | undefined;
   required(key: string): number;
-  /** A number for each layer. */
+  /** One number per layer. */
   list(key: string): number[];
 };
 
 export type GgufFamily = {
-  /** The model_type of Hugging Face. */
+  /** Hugging Face's model_type. */
   modelType: string;
-  /** What `config` may say it is instead, with the same names. */
+  /** Other model types that `config` may set, with the same names. */
   others?: readonly string[];
-  /** Names in a block -> Hugging Face's, where they differ from the usual. */
+  /** Names in a block -> Hugging Face's, if they differ from the common ones. */
   names?: Readonly<Record<string, string>>;
-  /** The same outside of blocks. */
+  /** The same for names outside of blocks. */
   outside?: Readonly<Record<string, string>>;
-  /** Rows of queries and keys stand in pairs. */
+  /** Rows of queries and keys are stored as pairs. */
   isPaired?: boolean;
-  /** Heads of values in delta nets stand in turn: the first of each key head, then the second of each. */
+  /** Value heads of delta nets are interleaved: the first of each key head, then the second of each. */
   isTiled?: boolean;
-  /** Heads and widths differ from layer to layer: the configuration says those of the largest. */
+  /** Heads and widths differ by layer: the configuration takes the maximum. */
   isUneven?: boolean;
-  /** Of so many layers, the last attends to everything. */
+  /** Period of the layers without a window. */
   windowPeriod?: number;
-  /** Keys of the configuration beside the usual. */
+  /** Additional configuration keys. */
   config?: (values: GgufValues, gguf: Gguf) => Readonly<Record<string, unknown>>;
 };

@@ -1,11 +1,11 @@
-// What llama.cpp's converter does in its own way to the files of families whose layers are not all alike.
+// llama.cpp's conversion of families whose layers differ.
 import type { Gguf } from "../../../files/gguf.ts";
 import { besideRouter, deepseekKeys, kindsOf, sharedExpert } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
 const sparseOrDense = { "ffn_gate_inp.weight": true, "": false };
 
-/** Of layers with a window and of the others: how many heads each has. */
+/** Head counts of layers with and without a window. */
 function headsByWindow({ list }: GgufValues) {
   const slides = list("attention.sliding_window_pattern").map(Boolean);
   const [near, far] = [slides.indexOf(true), slides.indexOf(false)];
@@ -19,7 +19,7 @@ function headsByWindow({ list }: GgufValues) {
   };
 }
 
-/** Those with a window have sinks, KV heads and RoPE of their own. */
+/** Layers with a window have their own KV heads, sinks and RoPE. */
 function mimoKeys(values: GgufValues, gguf: Gguf) {
   const { optional, required } = values;
   const { slides, nearKv, farKv } = headsByWindow(values);
@@ -64,7 +64,7 @@ function stepKeys(values: GgufValues, gguf: Gguf) {
     attention_other_setting: { num_attention_heads: near, num_attention_groups: nearKv },
     use_head_wise_attn_gate: gguf.tensors.has("blk.0.attn_gate.weight"),
     rope_theta: slides.map((isNear) => (isNear ? (localTheta ?? theta) : theta)),
-    // llama.cpp, too, knows that layers without a window rotate half of a head, and that just they are scaled.
+    // Missing in the file; as in llama.cpp, layers without a window rotate half of a head, and only they are scaled.
     partial_rotary_factors: slides.map((isNear) => (isNear ? 1 : 0.5)),
     yarn_only_types: ["full_attention"],
     moe_num_experts: optional("expert_count"),
@@ -78,7 +78,7 @@ function stepKeys(values: GgufValues, gguf: Gguf) {
   };
 }
 
-/** Gemma's norms before and behind each part. */
+/** Gemma's norms before and after each part. */
 const gemmaNames = {
   post_attention_norm: "post_attention_layernorm",
   ffn_norm: "pre_feedforward_layernorm",
@@ -109,7 +109,7 @@ function gemma3nKeys(values: GgufValues, gguf: Gguf) {
   return {
     ...gemmaKeys(values, gguf),
     intermediate_size: list("feed_forward_length"),
-    // None, which is -Infinity in the file, stands for all.
+    // -Infinity in the file means no threshold.
     activation_deviations: ArrayBuffer.isView(scales)
       ? Array.from(scales as Float32Array, (each) => (Number.isFinite(each) ? each : null))
       : undefined,
@@ -143,7 +143,7 @@ function gemma4Keys(values: GgufValues, gguf: Gguf) {
   };
 }
 
-/** Not in the file: llama.cpp, too, knows the chunks, and which model has no norms. */
+/** Missing in the file; as in llama.cpp: the chunk size, and the model without norms. */
 function llama4Keys({ optional, required }: GgufValues) {
   const isPlain = optional("attention.sliding_window") === 0;
   return {
@@ -155,7 +155,7 @@ function llama4Keys({ optional, required }: GgufValues) {
   };
 }
 
-/** Not in the file: llama.cpp, too, knows that every fourth layer from the first on has no window. */
+/** Missing in the file; as in llama.cpp: every fourth layer, from the first on, has no window. */
 function lagunaKeys(values: GgufValues, gguf: Gguf) {
   const { optional, required, list } = values;
   const [window, headDim] = [

@@ -1,4 +1,4 @@
-// GGUF's names of tensors as Hugging Face's, and the order of their rows and columns.
+// Maps GGUF's tensor names to Hugging Face's, and their rows and columns to Hugging Face's order.
 import type { GgufConfig } from "./config.ts";
 import { ggufFamilies } from "./families.ts";
 
@@ -28,7 +28,7 @@ const inBlock = new Map([
   ["ffn_down_exps", "mlp.switch_mlp.down_proj"],
 ]);
 
-/** Norms before and after each part: GGUF's ffn_norm is the one before. */
+/** With norms before and after each part, ffn_norm is the one before. */
 const gemma = new Map([
   ["post_attention_norm", "post_attention_layernorm"],
   ["ffn_norm", "pre_feedforward_layernorm"],
@@ -40,7 +40,7 @@ const olmo = new Map([
   ["post_ffw_norm", "post_feedforward_layernorm"],
 ]);
 
-/** Where an architecture means something else by a name. */
+/** Architectures that use a name for something else. */
 const special = new Map([
   ["phi3", new Map([["ffn_up", "mlp.gate_up_proj"]])],
   ["gemma2", gemma],
@@ -58,17 +58,17 @@ const specialOutside = new Map(
   ),
 );
 
-/** What the configuration has taken already, or follows from it. */
+/** Already read into the configuration, or derived from it. */
 const ignored =
   /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.(?:attn_rot_embd|nextn\.\w+))\.weight$/;
 
 /**
- * Undefined for what no architecture reads, such as precomputed frequencies. A name that is not known
- * stays as it is: the model will have no place for it, and say so.
+ * Undefined for tensors that no architecture reads, such as precomputed frequencies. An unknown name is kept: loading
+ * then fails with this name.
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  // A few names of norms end without a word for what they are.
+  // A few names of norms end without a kind.
   const [, layer, part = "", kind = "weight"] =
     /^(?:blk\.(\d+)\.)?([\w.]+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   const own = special.get(modelType);
@@ -78,19 +78,19 @@ export function huggingFaceName(name: string, modelType: string): string | undef
       : (own?.get(`${part}.${kind}`) ?? own?.get(part) ?? inBlock.get(part));
   if (found === undefined) return name;
   const whole = layer === undefined ? found : `model.layers.${layer}.${found}`;
-  // A name that ends in a full stop is complete, and one that ends in _ goes on with the kind.
+  // A name ending in a full stop is complete; one ending in _ is completed by the kind.
   if (whole.endsWith(".")) return whole.slice(0, -1);
   return `${whole}${whole.endsWith("_") ? "" : "."}${kind}`;
 }
 
-/** Whether a tensor is of a layer behind the last, which predicts a further token. */
+/** Whether a tensor belongs to a multi-token prediction (MTP) layer. */
 export function predictsFurther(name: string, config: GgufConfig): boolean {
   const { num_hidden_layers: layers, num_nextn_predict_layers: further } = config;
   const layer = Number(/^blk\.(\d+)\./.exec(name)?.[1]);
   return layer >= layers && layer < layers + further;
 }
 
-/** Whose files have the rows of Q and K in pairs. */
+/** model_types whose rows of queries and keys are stored as pairs. */
 const paired = [
   "llama",
   "granite",
@@ -102,7 +102,7 @@ const paired = [
 
 type Order = (index: number) => number;
 
-/** Where a row of the file belongs, if not in its own place. */
+/** Row of the file -> row of the tensor, if they differ. */
 export function rowOrder(
   name: string,
   shape: readonly number[],
@@ -112,8 +112,8 @@ export function rowOrder(
 }
 
 /**
- * In GGUF files of the llama family, the rows of each head of Q and K stand in pairs, as interleaved
- * RoPE rotates them: (heads, D / 2, 2). Hugging Face has them half a head apart.
+ * GGUF files of the llama family store the rows of each query and key head as pairs for interleaved RoPE: (heads, D /
+ * 2, 2). Hugging Face has the halves apart.
  */
 function pairedRows(name: string, shape: readonly number[], config: GgufConfig): Order | undefined {
   const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
@@ -126,12 +126,12 @@ function pairedRows(name: string, shape: readonly number[], config: GgufConfig):
   };
 }
 
-/** Whose files have the heads of values that share a key head in turn. */
+/** model_types whose value heads are interleaved by key head. */
 const tiled = Array.from(ggufFamilies.values(), (family) =>
   family.isTiled ? [family.modelType] : [],
 ).flat();
 
-/** Hugging Face has the heads of values that share a key head side by side. */
+/** Hugging Face has the value heads that share a key head side by side. */
 function groupedHeads(config: GgufConfig, headDim: number): Order {
   const keyHeads = Number(config.linear_num_key_heads);
   const each = Number(config.linear_num_value_heads) / keyHeads;
@@ -153,13 +153,13 @@ function tiledRows(
   const heads = Number(config.linear_num_value_heads);
   const headDim = Number(config.linear_value_head_dim);
   if (["ssm_alpha", "ssm_beta", "ssm_dt", "ssm_a"].includes(part)) return groupedHeads(config, 1);
-  // Queries and keys stand before the values.
+  // Queries and keys precede the values.
   const before = part === "attn_gate" ? 0 : rows - heads * headDim;
   const order = groupedHeads(config, headDim);
   return (row) => (row < before ? row : before + order(row - before));
 }
 
-/** Which input each column of a matrix takes, if not that of its own place. */
+/** Input of each column of a matrix, if the columns are reordered. */
 export function inputOrder(name: string, config: GgufConfig): Order | undefined {
   if (!tiled.includes(config.model_type) || !/\.ssm_out\.weight$/.test(name)) return undefined;
   return groupedHeads(config, Number(config.linear_value_head_dim));

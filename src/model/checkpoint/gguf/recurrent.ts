@@ -1,8 +1,8 @@
-// What llama.cpp's converter does to the files of families with Mamba layers, short convolutions or RWKV in its own way.
+// llama.cpp's conversion of families with Mamba, short convolutions or RWKV.
 import { deepseekKeys, graniteExperts, hasCorrections, kindsOf } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
-/** A Mamba layer's tensors, which are in this part of a layer. Those of Mamba 2 have no matrix for steps. */
+/** A Mamba mixer's tensors; Mamba 2 has no projection of steps. */
 const mambaNames = (mixer: string) => ({
   ssm_in: `${mixer}.in_proj`,
   ssm_conv1d: `${mixer}.conv1d`,
@@ -27,16 +27,16 @@ const mlpNames = (part: string) => ({
   ffn_down_exps: `${part}.switch_mlp.down_proj`,
 });
 
-/** The heads of a Mamba 2 layer. */
+/** Heads of Mamba 2 layers. */
 function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number } {
   const heads = required("ssm.time_step_rank");
   return { heads, headDim: required("ssm.inner_size") / heads };
 }
 
-/** Of models without attention the file says that they have 0 heads. */
+/** Models without attention have 0 heads in the file. */
 const noHeads = { num_key_value_heads: undefined, head_dim: undefined };
 
-/** RWKV's two matrices with a smaller vector between them, and the bias of the second. */
+/** RWKV's low-rank pairs of matrices, and the bias of the second. */
 const lowRankNames = (part: string) => ({
   [`time_mix_${part}0`]: `attn.${part}_lora.lora.2.bias.`,
   [`time_mix_${part}1`]: `attn.${part}_lora.lora.0`,
@@ -104,7 +104,7 @@ const nemotronKeys: GgufFamily["config"] = (values, gguf) => {
   };
 };
 
-/** Of Granite and Falcon. */
+/** Keys of Granite and Falcon. */
 function hybridKeys(values: GgufValues) {
   const { heads, headDim } = mamba2Heads(values);
   return {
@@ -133,7 +133,7 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
         mamba_rms_norm: tensors.has("blk.0.ssm_norm.weight"),
         // llama.cpp applies the gate first.
         mamba_norm_before_gate: false,
-        // All weights are multiplied already.
+        // The converter has multiplied all factors into the weights.
         embedding_multiplier: 1,
         lm_head_multiplier: 1,
       }),
@@ -289,9 +289,9 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
           mamba_d_state: values.required("ssm.state_size"),
           mamba_d_conv: values.required("ssm.conv_kernel"),
           mamba_enabled: isMamba.includes(true),
-          // The first layer that attends is in the middle of a step.
+          // The first attention layer is in the middle of a step.
           mamba_step: Math.max(2, 2 * isMamba.indexOf(false)),
-          // The file says nothing of windows.
+          // The file has no windows.
           full_attention_idx: isMamba.flatMap((is, layer) => (is ? [] : [layer])),
         };
       },

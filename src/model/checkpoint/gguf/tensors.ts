@@ -1,5 +1,5 @@
-// Tensors whose axes and numbers llama.cpp's converter changes, as Hugging Face has them: those of recurrent layers, and
-// of experts whose gates it may have joined with what they gate.
+// Restores tensors whose axes or values llama.cpp's converter changes: those of recurrent layers, and experts whose
+// gate and up it may have fused.
 import { LoadError } from "../../../files/load-error.ts";
 import { computedNumbers, computedWords, readNumbers, Scratch } from "../formats/computed.ts";
 import { runsOf } from "../stored/arrangement.ts";
@@ -11,13 +11,13 @@ const changes: readonly (readonly [RegExp, (stored: StoredTensor) => StoredTenso
   [/\.ssm_(d|norm\.weight)$/, flat],
 ];
 
-/** `name` is that of the file. */
+/** `name`: the name in the file. */
 export function restored(name: string, stored: StoredTensor): StoredTensor {
   const [, change] = changes.find(([names]) => names.test(name)) ?? [];
   return change ? change(stored) : stored;
 }
 
-/** What is one tensor in some files and two in the others, under the names of these. */
+/** Splits a fused gate_up of experts into the names that other files have. */
 export function separated(name: string, stored: StoredTensor): [name: string, StoredTensor][] {
   const both = /(?<=\.ffn_)gate_up(?=_exps\.weight$)/;
   const [experts, rows, columns] = stored.shape;
@@ -36,20 +36,20 @@ export function separated(name: string, stored: StoredTensor): [name: string, St
 
 const sizeOf = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 
-/** (channels, taps), with axes of size 1 in some files: MLX's (channels, taps, 1). */
+/** (channels, taps), in some files with axes of size 1 -> MLX's (channels, taps, 1) */
 function convolution(stored: StoredTensor): StoredTensor {
   const taps = stored.shape.at(-1) ?? 1;
   return { ...stored, shape: [sizeOf(stored.shape) / taps, taps, 1] };
 }
 
-/** Some have axes of size 1, some have one of groups. */
+/** Removes axes of size 1 or of groups. */
 function flat(stored: StoredTensor): StoredTensor {
   return { ...stored, shape: [sizeOf(stored.shape)] };
 }
 
 const scratch = new Scratch();
 
-/** The file has rates: e to the power of what Hugging Face has, and negative in most families. */
+/** The file stores exp(A_log), negative in most families. */
 function logarithms(stored: StoredTensor): StoredTensor {
   const columns = stored.shape.at(-1) ?? 1;
   const shape = columns === 1 ? [sizeOf(stored.shape)] : stored.shape;
@@ -65,7 +65,7 @@ function logarithms(stored: StoredTensor): StoredTensor {
   return { ...computedNumbers({ name: stored.name, shape, fill }), rowOrder };
 }
 
-/** Which input each of so many columns takes. */
+/** Input of each column. */
 export function inputOrderOf(
   name: string,
   columns: number,

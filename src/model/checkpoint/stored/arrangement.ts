@@ -1,24 +1,23 @@
-// Tensors that a file holds in pieces, or in another order than MLX computes with, as the tensors that
-// we ask for. Nothing is copied before it is read.
+// Tensors assembled from pieces or reordered. Nothing is copied before it is read.
 import type { StoredTensor } from "./tensor.ts";
 
-/** What is read at a time to pick rows from it. */
+/** Bytes read at a time to pick rows from. */
 const PIECE_BYTES = 2 ** 20;
 
-/** Tensors of one shape as one with an axis more. */
+/** Stacks tensors of one shape along a new first axis. */
 export function stacked(name: string, parts: readonly StoredTensor[]): StoredTensor {
   const shape = [parts.length, ...parts[0]!.shape];
   return inTurn(name, parts, shape, parts[0]!.bytes);
 }
 
-/** Matrices (E, out, in) of one format below each other, expert by expert. */
+/** Concatenates matrices (E, out, in) of one format along the outputs, per expert. */
 export function joinedExperts(name: string, parts: readonly StoredTensor[]): StoredTensor {
   const [experts, outputs, ...rest] = parts[0]!.shape as [number, number, ...number[]];
   const shape = [experts, parts.length * outputs, ...rest];
   return inTurn(name, parts, shape, parts[0]!.bytes / experts);
 }
 
-/** A run of bytes of each part, then the next run of each. */
+/** Alternates runs of bytes from each part. */
 function inTurn(
   name: string,
   parts: readonly StoredTensor[],
@@ -39,7 +38,7 @@ function inTurn(
   return { name, shape, format, bytes: bytes * parts.length, read };
 }
 
-/** Matrices of one format below each other. */
+/** Concatenates matrices of one format along the rows. */
 export function joined(name: string, parts: readonly StoredTensor[]): StoredTensor {
   const [first] = parts as [StoredTensor];
   const rows = parts.map(({ shape }) => shape[0]!);
@@ -78,7 +77,7 @@ function starts(sizes: readonly number[]): number[] {
   });
 }
 
-/** Every second one along an axis, from `first` on. */
+/** Every second element along an axis, from `first` on. */
 export function everySecond(
   name: string,
   stored: StoredTensor,
@@ -96,7 +95,7 @@ export function everySecond(
       const piece = new Uint8Array(2 * rows * unit);
       stored.read(2 * row * unit, piece);
       for (let i = 0; i < rows; i++) {
-        // The first and the last may be asked for in part.
+        // The first and the last may be read in part.
         const at = (row + i) * unit;
         const [from, to] = [Math.max(at, offset), Math.min(at + unit, end)];
         const source = (2 * i + first) * unit - at;
@@ -107,7 +106,10 @@ export function everySecond(
   return { ...stored, name, shape, bytes: stored.bytes / 2, read };
 }
 
-/** Some rows of a tensor, run after run. Its first axes make so many rows; those that are left have this shape. */
+/**
+ * Concatenates runs of a tensor's rows. `rows`: number of rows that its first axes make; `shape`: shape of the
+ * result.
+ */
 export function runsOf(
   name: string,
   stored: StoredTensor,
@@ -129,7 +131,7 @@ export function runsOf(
   return { ...stored, name, shape, bytes, read };
 }
 
-/** Some of a tensor's rows in the order that they have for us, whatever order the file has them in. */
+/** The same by our row numbers, whatever order the file stores rows in. */
 export function orderedRuns(
   stored: StoredTensor,
   { rows, runs, shape }: { rows: number; runs: readonly RowRun[]; shape: readonly number[] },
@@ -144,7 +146,7 @@ export function orderedRuns(
   return { ...runsOf(name, stored, { rows, runs: single, shape }), rowOrder: undefined };
 }
 
-/** Some columns of each row, run after run, of so many: with quantized numbers their number is that before quantization. */
+/** Concatenates runs of columns of each row. `of`: number of columns before quantization. */
 export function columnsOf(
   stored: StoredTensor,
   { runs, of }: { runs: readonly RowRun[]; of: number },
@@ -176,7 +178,7 @@ export function columnsOf(
   };
 }
 
-/** Columns that take these of all inputs, where each takes the input that `order` says. */
+/** The columns whose input, given by `order`, is within the run. */
 export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): RowRun[] {
   const runs: RowRun[] = [];
   for (const [column, input] of order.entries()) {
@@ -189,7 +191,8 @@ export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): R
 }
 
 /**
- * Some columns of matrices (count, rows, columns), one in `step`, as rows: (count, columns that are picked, rows).
+ * Transposes matrices (count, rows, columns): every `step`th column of a run becomes a row, (count, picked columns,
+ * rows).
  */
 export function transposed(
   name: string,
@@ -199,7 +202,7 @@ export function transposed(
   const [matrices, rows, columns] = stored.shape as [number, number, number];
   const unit = stored.bytes / (matrices * rows * columns);
   const lineBytes = rows * unit;
-  /** Columns from `column` on, one after the other. */
+  /** `count` columns from `column` on. */
   const lines = (matrix: number, column: number, count: number) => {
     const made = new Uint8Array(count * lineBytes);
     const piece = new Uint8Array(((count - 1) * step + 1) * unit);
@@ -231,7 +234,7 @@ export function transposed(
 
 export type RowRun = { first: number; count: number };
 
-/** Bytes in blocks of 16, (..., blocks, 16), as words: (..., blocks * 4). */
+/** Bytes in blocks of 16, (..., blocks, 16), as words: (..., blocks * 4) */
 export function asWords(name: string, stored: StoredTensor): StoredTensor {
   const blocks = stored.shape.at(-2)!;
   return { ...stored, name, shape: [...stored.shape.slice(0, -2), blocks * 4], format: "U32" };

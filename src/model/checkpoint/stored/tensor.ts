@@ -1,4 +1,4 @@
-// A tensor of a file, read when it is needed.
+// A tensor of a file, read on demand.
 import type { GgufType } from "../../../files/gguf.ts";
 import type { SafetensorsDtype } from "../../../files/safetensors.ts";
 
@@ -9,6 +9,6 @@ export type StoredTensor = {
   bytes: number;
   /** Reads the tensor's bytes from this offset on. */
   read(offset: number, target: Uint8Array): void;
-  /** Where a row of the file belongs, if not in its own place. */
+  /** Row of the file -> row of the tensor, if they differ. */
   rowOrder?: ((row: number) => number) | undefined;
 };
