@@ -4,7 +4,7 @@
 export type EmbeddedFile = {
   /** Relative to the folder that the libraries are extracted to. */
   path: string;
-  /** Where it is in the executable, compressed with zstd. */
+  /** Path inside the executable; compressed with zstd. */
   source: string;
   sha256: string;
 };

@@ -45,7 +45,7 @@ function extractForThisRun(files: readonly EmbeddedFile[], cache: string, reason
   }
 }
 
-/** Writes what is missing or damaged. */
+/** Writes missing or damaged files. */
 function complete(folder: string, files: readonly EmbeddedFile[]): void {
   const piece = Buffer.allocUnsafe(1 << 20);
   for (const { path, source, sha256 } of files) {
@@ -70,7 +70,7 @@ function replace(file: string, content: Uint8Array): void {
   }
 }
 
-/** Hashes in 1 MiB chunks, so that verifying a library does not load all of it into memory. */
+/** Hashes in 1 MiB chunks, so that verifying a library does not load the whole file into memory. */
 function digest(file: string, piece: Buffer): string {
   const hasher = new Bun.CryptoHasher("sha256");
   const opened = openSync(file, "r");

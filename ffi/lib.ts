@@ -9,7 +9,7 @@ const bindOwn = (path: string) => dlopen(path, ownSymbols).symbols;
 const bindCuda = (path: string) => dlopen(path, cudaSymbols).symbols;
 type Bound = ReturnType<typeof bind> & ReturnType<typeof bindOwn> & ReturnType<typeof bindCuda>;
 
-/** Addresses and sizes are numbers: both stay below 2^53 on the machines there are. */
+/** Addresses and sizes are numbers: both stay below 2^53 on existing machines. */
 export type Mlxc = {
   [K in keyof Bound]: (...args: Parameters<Bound[K]>) => Exclude<ReturnType<Bound[K]>, bigint>;
 };

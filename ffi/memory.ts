@@ -8,7 +8,7 @@ export function viewMemory(address: Pointer, bytes: number): ArrayBuffer {
   return toArrayBuffer(address, 0, bytes);
 }
 
-/** Where the bytes of an array of at least a page are: those do not move. */
+/** Address of an array's bytes, if it has at least a page: such arrays do not move. */
 export function addressOf(bytes: Uint8Array): Pointer {
   return ptr(bytes);
 }

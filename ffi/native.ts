@@ -1,5 +1,5 @@
-// Where the native libraries are: a libmlxc named by the user, those inside the executable, those built by
-// set-up, or Homebrew's.
+// Finds the native libraries: a libmlxc named by the user, the ones inside the executable, the ones that set-up
+// built, or Homebrew's.
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
@@ -48,7 +48,7 @@ export function target(env: Environment = process.env): pins.Target {
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
-/** What is compiled into libmlxc besides mlx-c, headers too. */
+/** Sources and headers compiled into libmlxc besides mlx-c. */
 export function ownSources(): string[] {
   return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
 }

@@ -92,7 +92,7 @@ export const zig: Partial<Record<string, Wheel>> = {
   },
 };
 
-/** NVIDIA's compiler of kernels, and its headers: what checks them where there is no GPU. */
+/** NVIDIA's kernel compiler and its headers, which check kernels on machines without a GPU. */
 export const nvrtc: Wheel = {
   package: "nvidia-cuda-nvrtc",
   version: "13.0.88",

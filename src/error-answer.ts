@@ -1,8 +1,8 @@
-// What an error tells the client. An error that a client may cause, or should hear of, carries its answer; src/http
-// makes a response of it. All others are internal errors, which reveal nothing.
+// Answers of errors to the client. An error that a client may cause or must hear of carries its answer, from which
+// src/http makes a response. All others are internal errors, which reveal nothing.
 
 export type ErrorAnswer = {
-  /** Of HTTP. With 429 and 503 the client may try again a second later. */
+  /** HTTP status. With 429 and 503 the client may retry a second later. */
   status: number;
   message: string;
   code?: string;

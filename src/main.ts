@@ -1,4 +1,4 @@
-// The command line: one verb, then its arguments. Flags without a verb are those of the default one.
+// The command line: one verb, then its arguments. Flags without a verb belong to the default verb.
 import { findVerb, helpOf } from "./cli/help.ts";
 import { didYouMean } from "./cli/terminal/suggest.ts";
 import { defaultVerb, type Verb, verbs } from "./cli/verbs.ts";
@@ -51,7 +51,7 @@ function asksForHelp(args: readonly string[]): boolean {
   return flags.includes("--help") || flags.includes("-h");
 }
 
-/** parseArgs has codes for what it refuses. */
+/** parseArgs marks its errors with codes. */
 function isWrongUsage(error: unknown): boolean {
   return error instanceof UsageError || (codeOf(error) ?? "").startsWith("ERR_PARSE_ARGS_");
 }

@@ -22,7 +22,7 @@ int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
  * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs`
  * holds `takes` copies of the step's outputs, built by the same operations: the last is captured,
- * the others may be run as rehearsals. The outputs are removed from the vector, and nobody else may
+ * the others may be run as rehearsals. The outputs are removed from the vector; no other handle may
  * hold them. Fails if the step cannot be captured.
  */
 int mlx_serve_recording_new(

@@ -1,5 +1,5 @@
-// Memory of the machine that this process may use, and what other programs leave of it: on Linux
-// within the limits of its cgroups, on a Mac by the page counts of vm_stat.
+// Memory that this process may use and memory that other programs leave free: on Linux within the cgroup limits, on
+// macOS from vm_stat's page counts.
 import { readFileSync } from "node:fs";
 import { freemem, totalmem } from "node:os";
 import { dirname, join } from "node:path";

@@ -64,7 +64,7 @@ export class EngineError extends Error {
   readonly answer: ErrorAnswer = { status: 503, message: "The engine is not available." };
 }
 
-/** What requests get while the server shuts down. */
+/** Error of requests that arrive while the server shuts down. */
 export const draining: ErrorAnswer = {
   status: 503,
   message: "The server is shutting down.",

@@ -81,7 +81,7 @@ function serve(port: MessagePort): void {
   answers = new FollowedAnswers(open);
   engine = port;
   port.on("message", (message: ToMatchers) => {
-    // What was sent before the port was closed may still arrive.
+    // Messages sent before the port was closed may still arrive.
     if (port !== engine) return;
     orders.push(message);
     arrival.resolve();
@@ -116,7 +116,7 @@ async function open(grammar: Grammar): Promise<GrammarMatcher> {
   return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
 }
 
-/** The message for the client: of xgrammar's errors only what it printed. */
+/** The message for the client: of xgrammar's errors only their printed text. */
 function reason(error: unknown): string | undefined {
   const said = lastPrinted?.trim().replace(/\.$/, "");
   lastPrinted = undefined;

@@ -1,5 +1,6 @@
-// CUDA: a compiled function that is captured as a CUDA graph at its second call, or later while streams would wait for
-// that. A replay is one launch instead of hundreds (ffi/cuda/recording.cpp). If capture fails, it stays as compiled.
+// CUDA: a compiled function that is captured as a CUDA graph at its second call, or later if capturing would stall
+// streams. A replay is one launch instead of hundreds (ffi/cuda/recording.cpp). If capture fails, the compiled
+// function is called.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";

@@ -14,7 +14,7 @@ import { Stream } from "./stream.ts";
 export type Runtime = {
   backend: Backend;
   mlxVersion: string;
-  /** What MLX and CUDA say of the device: name, memory, architecture, multiprocessors. */
+  /** Device properties reported by MLX and CUDA: name, memory, architecture, multiprocessors. */
   device: Record<string, string | number>;
   stream: Stream;
 };

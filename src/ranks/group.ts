@@ -34,7 +34,7 @@ export type RankGroupOptions = {
   /** Authenticates ranks and the server to each other. */
   secret: string;
   version: string;
-  /** Where ranks reach the server; port 0 is any. */
+  /** Address at which ranks reach the server; port 0 picks a free one. */
   control: { hostname: string; port: number };
   /** The ring port of each rank; by default free ports of this machine. */
   ringPorts?: readonly number[] | undefined;

@@ -50,7 +50,7 @@ export function comparedByPart(
   return { what, worst: largest === 0 ? worst : worst / largest, most };
 }
 
-/** The finding with the largest error relative to what is allowed, and the problem if it exceeds that. */
+/** The finding with the largest error relative to its tolerance, and the problem if it exceeds that. */
 export function worstOf(findings: readonly Finding[]): {
   finding: Finding | undefined;
   problem?: string;

@@ -50,7 +50,7 @@ export type Line =
       kind: "done";
       index: number;
       ms: number;
-      /** The comparison with the largest error relative to what is allowed. */
+      /** The comparison with the largest error relative to its tolerance. */
       finding?: Finding | undefined;
       figures?: readonly Figure[] | undefined;
       /** Why it failed. */

@@ -171,7 +171,7 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
   return pooling && { kind: "vector", pooling };
 }
 
-/** To be called before a later step of the sequence is launched than the one that draws. */
+/** Reads penalties and the token mask for the next draw. Call it before a later step of the sequence is launched. */
 function lookBackOf(
   sequence: Sequence,
   sampling: Sampling,

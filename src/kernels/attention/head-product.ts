@@ -42,7 +42,7 @@ function columnTilesOf(matrices: HeadMatrices): number | undefined {
   );
 }
 
-/** Of 2 bytes a number, and 16 more a row. */
+/** 2 bytes per number, and 16 bytes of padding per row. */
 function sharedMemory(matrices: HeadMatrices, rowTiles: number, columnTiles: number): number {
   const { inputs } = sizesOf(matrices);
   const columns = columnTiles * 16;

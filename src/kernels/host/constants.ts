@@ -13,7 +13,10 @@ import { Recent } from "./recent.ts";
 
 const FEWEST = 8;
 const COUNTERS = 64;
-/** Of several models. MLX counts references: recorded and running steps keep evicted constants. */
+/**
+ * Maximum entries, for several models. MLX counts references: recorded and running steps keep evicted constants
+ * alive.
+ */
 const MOST = 256;
 
 export class Constants {

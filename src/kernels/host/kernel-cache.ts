@@ -8,7 +8,7 @@ import { kernelSource, type SourceOptions } from "./source.ts";
 
 type Kernel = ReturnType<MakeKernel>;
 
-/** Steps of prompts that are not padded have launches of their own for each number of tokens. */
+/** Prompt steps that are not padded need a launch configuration per number of tokens. */
 export const MOST_CONFIGURED = 512;
 
 export class KernelCache {
@@ -77,7 +77,7 @@ export class KernelCache {
   }
 }
 
-/** Those of one body that differ in the macros that they are compiled with. */
+/** Kernels with the same body, compiled with different macros. */
 export class KernelCaches {
   readonly #language: Language;
   readonly #make: MakeKernel;
@@ -98,7 +98,7 @@ export class KernelCaches {
     return cache;
   }
 
-  /** In clusters of so many groups, or without. */
+  /** Kernels for clusters of `groups` CTAs; 1 for none. */
   clustered(groups: number): KernelCache {
     return this.with(groups > 1 ? [`CLUSTER ${groups}`] : []);
   }

@@ -1,7 +1,6 @@
-// Puts a kernel's source together. A kernel is a `.c` file: the body of a function whose signature MLX writes from
-// the names of its inputs, outputs and constants. It includes `.h` files with functions, which see nothing but
-// their parameters. Both are written in what CUDA and Metal have in common of C++, with names in capitals for
-// what the two call differently (cuda.h, metal.h).
+// Assembles a kernel's source. A kernel is a `.c` file: the body of a function whose signature MLX generates from the
+// names of inputs, outputs and constants. It includes `.h` files with functions, which see only their parameters.
+// Both use the subset of C++ that CUDA and Metal share; cuda.h and metal.h define names in capitals for the rest.
 import type { Language } from "../../mlx/kernel.ts";
 import bulk from "./bulk.h" with { type: "text" };
 import cluster from "./cluster.h" with { type: "text" };
@@ -13,10 +12,10 @@ import tensorCopy from "./tensor-copy.h" with { type: "text" };
 import wgmma from "./wgmma.h" with { type: "text" };
 import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 
-/** What tensor-copy.h writes down of a matrix, in numbers of 32 bits. */
+/** Size of a tensor map as tensor-copy.h writes it, in 32-bit words. */
 export const MAP_WORDS = 32;
 
-/** The tests' emulator has these functions of its own. */
+/** The tests' emulator implements these headers itself. */
 export { bulk, cluster, cudaInstructions, tensorCopy, wgmma };
 
 const hostHeaders = new Map([
@@ -32,8 +31,8 @@ const hostHeaders = new Map([
 const names: Record<Language, string> = { cuda, metal };
 
 /**
- * Where a thread is, for every kernel's body. It must stand there and not in a header: MLX looks for the names of
- * Metal's attributes in the body, and adds those that it finds to the kernel's arguments.
+ * The thread's indices, at the beginning of every kernel's body. They cannot be in a header: MLX searches the body
+ * for the names of Metal's attributes, and adds those it finds to the kernel's arguments.
  */
 const position: Record<Language, string> = {
   cuda: `
@@ -49,9 +48,9 @@ const position: Record<Language, string> = {
 };
 
 export type SourceOptions = {
-  /** The headers of the kernel's own folder. */
+  /** Headers of the kernel's own folder. */
   headers?: ReadonlyMap<string, string>;
-  /** Macros for the headers. */
+  /** Macros, defined before the headers. */
   defines?: readonly string[];
 };
 

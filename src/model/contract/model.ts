@@ -21,7 +21,7 @@ export type AttentionOptions = {
   softcap?: number | undefined;
 };
 
-/** What is applied to queries, keys and values before attention: norms per head, then RoPE. */
+/** Applied to queries, keys and values before attention: norms per head, then RoPE. */
 export type Heads = {
   heads: number;
   kvHeads: number;

@@ -67,7 +67,7 @@ function fadingAttention(
   const decays = weights.constant(
     Float32Array.from(ownSlopes, (slope) => Math.exp(-slope * (pace + 1e-5))),
   );
-  // Scaling what is written equals scaling what is read.
+  // Scales values on writing, which equals scaling outputs on reading.
   const betas = weights.constant(new Float32Array(heads).fill(headDim ** -0.5));
   const state = states.slot(heads, headDim, headDim);
   const scan = {
