@@ -1,22 +1,19 @@
 import { afterAll, afterEach, beforeAll, expect, spyOn, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { modes } from "../../src/bench/modes.ts";
 import { bench } from "../../src/cli/bench.ts";
 import { verbs } from "../../src/cli/verbs.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { startTestServer } from "../support/server.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "cli-bench-"));
+const root = temporaryFolder();
 const model = join(root, "tiny");
 const log = spyOn(console, "log").mockImplementation(() => {});
 beforeAll(() => writeChatModel(model, { maxPositions: 16_384 }));
 afterEach(() => log.mockClear());
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+afterAll(() => log.mockRestore());
 
 const tiny = ["--requests", "2", "--max-tokens", "4", "--repeat", "1", "--warmup", "0"];
 const own = [...tiny, "--model", model];

@@ -1,15 +1,14 @@
 // The scripts, run by the shells that are here. zsh and fish are often not: what they would run is then
 // only read.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { beforeAll, describe, expect, test } from "bun:test";
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { completionScript } from "../../src/cli/completions.ts";
 import { defaultVerb, verbs } from "../../src/cli/verbs.ts";
 import { settingList } from "../../src/config/settings.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "completions-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 const env = {
   ...process.env,
   PATH: `${join(root, "bin")}:${process.env.PATH}`,

@@ -1,18 +1,17 @@
 // The command line as a program of its own: what it prints, and how it ends.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Glob } from "bun";
 import { settingKeys } from "../../src/cli/run.ts";
 import { defaultVerb, verbs } from "../../src/cli/verbs.ts";
 import { settingList } from "../../src/config/settings.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const runSettings = new Set<string>(settingKeys);
 const root = join(import.meta.dir, "../..");
 const main = join(root, "src/main.ts");
-const folder = mkdtempSync(join(tmpdir(), "cli-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 const env = { HOME: folder, MLX_SERVE_CACHE: folder };
 
 function run(...args: string[]) {

@@ -5,22 +5,20 @@ import {
   mkdirSync,
   mkdtempSync,
   readFileSync,
-  rmSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { keys } from "../../src/cli/keys.ts";
 import { UsageError } from "../../src/config/usage-error.ts";
 import { defaultKeyFile, hashOf, readKeyFile } from "../../src/keys/key-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
 const say = spyOn(console, "error").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-keys-"));
+const root = temporaryFolder();
 afterAll(() => {
   log.mockRestore();
   say.mockRestore();
-  rmSync(root, { recursive: true });
 });
 
 let env: Record<string, string>;

@@ -1,16 +1,13 @@
 import { afterAll, beforeEach, expect, spyOn, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, mkdtempSync, utimesSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { ls } from "../../src/cli/ls.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-ls-"));
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
+afterAll(() => log.mockRestore());
 const A = "a".repeat(40);
 
 let env: Record<string, string>;

@@ -1,16 +1,12 @@
 import { afterAll, expect, spyOn, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { models, popularRows } from "../../src/cli/models.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-models-"));
+const root = temporaryFolder();
 const env = { ...process.env, HOME: root, XDG_CONFIG_HOME: root, HF_HUB_CACHE: join(root, "hub") };
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+afterAll(() => log.mockRestore());
 
 test("models lists names with size, memory, context and whether they fit", async () => {
   await models([], env);

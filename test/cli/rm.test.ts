@@ -1,15 +1,12 @@
 import { afterAll, beforeEach, expect, spyOn, test } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { rm } from "../../src/cli/rm.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-rm-"));
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
+afterAll(() => log.mockRestore());
 const [A, B] = ["a".repeat(40), "b".repeat(40)];
 
 let cache: string;

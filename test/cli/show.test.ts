@@ -15,13 +15,11 @@ import {
   writeFolder,
   writeHollowFolder,
 } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-show-"));
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
+afterAll(() => log.mockRestore());
 
 let env: Record<string, string>;
 beforeEach(() => {

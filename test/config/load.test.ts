@@ -1,14 +1,13 @@
-import { afterAll, beforeEach, describe, expect, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { loadSettings } from "../../src/config/load.ts";
 import { type Settings, settingList } from "../../src/config/settings.ts";
 import { UsageError } from "../../src/config/usage-error.ts";
 import { otherVariables } from "../../src/config/variables.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "config-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let env: Record<string, string>;
 let ownFile: string;

@@ -1,7 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { beforeAll, describe, expect, test } from "bun:test";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import {
   EngineClient,
@@ -12,10 +9,10 @@ import {
 import type { EngineEvent, StepReport, WorkerSetup } from "../../src/engine/protocol.ts";
 import { readGauges } from "../../src/kv/blocks.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { goldenOf, tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "client-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 useMlx();
 beforeAll(() => {
   writeTinyModel(folder, tinyCase("llama"));

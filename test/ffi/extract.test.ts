@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import {
   closeSync,
   mkdtempSync,
@@ -9,12 +9,11 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { extract } from "../../ffi/extract.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "extract-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 const folder = () => mkdtempSync(join(root, "folder-"));
 
 function embed(contents: Record<string, string | Uint8Array>) {

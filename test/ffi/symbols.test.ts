@@ -1,18 +1,17 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { findLibrary, headersOf } from "../../ffi/native.ts";
 import { cudaSymbols, ownSymbols, symbols } from "../../ffi/symbols.ts";
 import { headerDifferences, readHeaders } from "../../scripts/headers.ts";
 import { dtypes } from "../../src/mlx/dtype.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const all = { ...symbols, ...ownSymbols, ...cudaSymbols };
 const folder = headersOf(findLibrary())!;
 const headers = readHeaders(folder);
 
-const temporary = mkdtempSync(join(tmpdir(), "symbols-"));
-afterAll(() => rmSync(temporary, { recursive: true }));
+const temporary = temporaryFolder();
 
 /** The pinned headers with one text replaced by another. */
 function changedHeaders(file: string, from: string, to: string): string {

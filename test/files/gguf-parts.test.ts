@@ -1,13 +1,12 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, renameSync, rmSync, unlinkSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { renameSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { readGgufModel } from "../../src/files/gguf-parts.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { type GgufFile, writeGguf, writeGgufParts } from "../support/gguf-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "gguf-parts-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let stems = 0;
 const newStem = () => join(root, `model${stems++}`);

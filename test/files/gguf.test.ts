@@ -1,13 +1,12 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { type GgufValue, openTensorData, readGguf } from "../../src/files/gguf.ts";
 import { LoadError } from "../../src/files/load-error.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "gguf-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 // The format, written down a second time: little-endian numbers, texts behind their length.
 const u8 = (value: number) => Buffer.from([value]);

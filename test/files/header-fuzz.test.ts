@@ -1,19 +1,18 @@
 // Thousands of broken headers, the same in every run. Each is refused by a LoadError, or is read as
 // tensors that all lie inside the file; in bounded time and memory.
-import { afterAll, expect, test } from "bun:test";
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { copyFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../../src/files/gguf.ts";
 import { readGgufModel } from "../../src/files/gguf-parts.ts";
 import { LoadError } from "../../src/files/load-error.ts";
 import { readSafetensors } from "../../src/files/safetensors.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const MAX_CASE_MS = 1000;
 const MAX_EXTRA_BYTES = 50e6;
 
-const folder = mkdtempSync(join(tmpdir(), "header-fuzz-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 type Placed = { readonly offset: number; readonly bytes: number };
 type Read = (path: string) => { readonly tensors: ReadonlyMap<string, Placed> };

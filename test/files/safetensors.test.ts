@@ -1,12 +1,11 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { LoadError } from "../../src/files/load-error.ts";
 import { readSafetensors, readSafetensorsIndex } from "../../src/files/safetensors.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "safetensors-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 function safetensors(header: unknown, data: number, length?: bigint): Buffer {
   const text = Buffer.from(typeof header === "string" ? header : JSON.stringify(header));

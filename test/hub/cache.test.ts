@@ -1,4 +1,4 @@
-import { afterAll, beforeEach, describe, expect, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 import {
   existsSync,
   lstatSync,
@@ -6,18 +6,16 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { listRepos, readRepo, removeFromCache } from "../../src/hub/cache.ts";
 import { takeRepoLock } from "../../src/hub/repo-lock.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "cache-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 const [A, B] = ["a".repeat(40), "b".repeat(40)];
 
 let cache: string;

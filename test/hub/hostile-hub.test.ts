@@ -1,5 +1,5 @@
 // Hubs that answer too much, wrongly or never, and caches with links of others in them.
-import { afterAll, beforeEach, describe, expect, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 import {
   chownSync,
   existsSync,
@@ -9,19 +9,17 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { removeFromCache } from "../../src/hub/cache.ts";
 import { HubError } from "../../src/hub/hub-error.ts";
 import { type PullOptions, pullModel } from "../../src/hub/pull.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { LoopbackHub, sha256 } from "./loopback-hub.ts";
 
-const root = mkdtempSync(join(tmpdir(), "hostile-hub-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 const ID = "org/tiny";
 const commit = "c".repeat(40);

@@ -1,6 +1,5 @@
-import { afterAll, beforeEach, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { beforeEach, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   fullName,
@@ -9,9 +8,9 @@ import {
   unknownModel,
 } from "../../src/hub/popular-models.ts";
 import { resolveModel } from "../../src/hub/source.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "popular-models-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let env: Record<string, string>;
 beforeEach(() => {

@@ -1,13 +1,12 @@
-import { afterAll, beforeEach, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { beforeEach, describe, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { ModelNotFoundError } from "../../src/hub/hub-error.ts";
 import { type ResolveOptions, resolveModel } from "../../src/hub/source.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "source-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 const [A, B] = ["a".repeat(40), "b".repeat(40)];
 
 let home: string;

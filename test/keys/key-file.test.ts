@@ -1,4 +1,4 @@
-import { afterAll, beforeEach, describe, expect, test } from "bun:test";
+import { beforeEach, describe, expect, test } from "bun:test";
 import {
   chmodSync,
   lstatSync,
@@ -6,12 +6,10 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
   changeKeyFile,
@@ -22,9 +20,9 @@ import {
   newKey,
   readKeyFile,
 } from "../../src/keys/key-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "key-file-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let folder: string;
 let path: string;

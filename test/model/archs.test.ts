@@ -1,6 +1,5 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { FloatType } from "../../src/device/device.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
@@ -9,6 +8,7 @@ import { type LoadedModel, type LoadOptions, loadModel } from "../../src/model/l
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import {
   goldenOf,
   type TinyCase,
@@ -19,8 +19,7 @@ import {
 
 const runtime = useMlx();
 
-const folder = mkdtempSync(join(tmpdir(), "tiny-models-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 const TOLERANCE = 1e-4;
 const GREEDY_TOKENS = 64;

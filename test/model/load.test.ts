@@ -1,14 +1,5 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import {
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  rmSync,
-  truncateSync,
-  unlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { existsSync, readdirSync, truncateSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { blockOf, type GgufType } from "../../src/files/gguf.ts";
@@ -39,10 +30,10 @@ import {
   tinyTensors,
   writeFolder,
 } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "load-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let folders = 0;
 const newFolder = () => join(root, String(folders++));

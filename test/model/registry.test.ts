@@ -1,6 +1,5 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { files, modelRows } from "../../scripts/model-table.ts";
 import { LoadError } from "../../src/files/load-error.ts";
@@ -11,12 +10,12 @@ import { architectureOf, architectures } from "../../src/model/registry.ts";
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
 
-const folder = mkdtempSync(join(tmpdir(), "registry-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 test("architectures are found by the model_type that Hugging Face gives them", () => {
   expect(architectureOf("mistral")).toBe(architectures.get("mistral")!);

@@ -1,8 +1,7 @@
 // Configurations as their authors publish them, and as transformers 5 saves them under keys of its own: with both, a
 // model computes what transformers computes. scripts/goldens/saved_configs.py writes the golden.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { array } from "../../src/mlx/array.ts";
 import { Scope } from "../../src/mlx/scope.ts";
@@ -16,6 +15,7 @@ import {
 import { ContiguousKv, contiguousStep } from "../support/contiguous-kv.ts";
 import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 type Case = {
   published: { model_type: string };
@@ -36,8 +36,7 @@ const TOLERANCE = 5e-4;
 
 const runtime = useMlx();
 
-const folder = mkdtempSync(join(tmpdir(), "saved-configs-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 describe.each(Object.entries(cases))("%s", (_, tiny) => {
   test.each(["published", "saved"] as const)("as %s", (version) => {

@@ -1,7 +1,6 @@
 // The default model, against what mlx-lm answers with it (scripts/goldens/smollm2.py).
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { openBlas } from "../../ffi/blas.ts";
 import { defaultModelPath, findLibrary } from "../../ffi/native.ts";
@@ -19,10 +18,10 @@ import { deviceOf } from "../support/devices.ts";
 import { blockNames } from "../support/gguf-file.ts";
 import { useMlx } from "../support/mlx.ts";
 import { type FileTensors, writeFolder } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "smollm2-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 // Where others keep the cores busy, threads that wait for each other take twenty times as long as one.
 beforeAll(() => void openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" }));
 afterAll(() => void openBlas(findLibrary()));

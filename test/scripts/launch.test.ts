@@ -1,21 +1,19 @@
 // The launcher in a checkout that has nothing yet, with an npm that the test controls.
-import { afterAll, expect, test } from "bun:test";
+import { expect, test } from "bun:test";
 import {
   chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
-  rmSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const root = join(import.meta.dir, "../..");
 
-const temporary = mkdtempSync(join(tmpdir(), "launch-"));
-afterAll(() => rmSync(temporary, { recursive: true }));
+const temporary = temporaryFolder();
 
 function program(path: string, body: string): void {
   writeFileSync(path, `#!/bin/sh\n${body}\n`);

@@ -1,17 +1,16 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { scripts, version } from "../../package.json";
 import { formula } from "../../scripts/packaging/homebrew.ts";
 import { makePackages } from "../../scripts/packaging/npm.ts";
 import { verbs } from "../../src/cli/verbs.ts";
 import { Settings } from "../../src/config/settings.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 const root = join(import.meta.dir, "../..");
 const packaging = (name: string) => readFileSync(join(root, "scripts/packaging", name), "utf8");
-const temporary = mkdtempSync(join(tmpdir(), "packaging-"));
-afterAll(() => rmSync(temporary, { recursive: true }));
+const temporary = temporaryFolder();
 const folder = () => mkdtempSync(join(temporary, "folder-"));
 
 describe("npm", () => {

@@ -1,12 +1,11 @@
 // The self-test as processes: what ends one of them fails the check that it was at, and the rest goes on.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Result, selfTest } from "../../src/self-test/self-test.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "self-test-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 /** A program whose device part has these checks, each with what it does; its other parts have none. */
 function programOf(checks: Record<string, string>): string[] {

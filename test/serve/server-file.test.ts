@@ -1,6 +1,5 @@
-import { afterAll, beforeEach, expect, test } from "bun:test";
-import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { beforeEach, expect, test } from "bun:test";
+import { mkdtempSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   forgetServer,
@@ -8,9 +7,9 @@ import {
   rememberServer,
   type ServerEntry,
 } from "../../src/serve/server-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "server-file-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let env: Record<string, string>;
 let folder: string;

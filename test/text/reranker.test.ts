@@ -1,14 +1,13 @@
 // Which folders are rerankers, and what their prompts are.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openTextModel } from "../../src/text/text-model.ts";
 import { editJson } from "../support/dialect-model.ts";
 import { type RerankerKind, rerankGoldens, writeReranker } from "../support/reranker-model.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "rerankers-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 let count = 0;
 
 /** Where it is decides what it is called. */

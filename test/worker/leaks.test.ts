@@ -1,12 +1,10 @@
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "leaks-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 useMlx();
 
 const MIB = 2 ** 20;

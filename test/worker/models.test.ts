@@ -1,8 +1,5 @@
 // Models are loaded and unloaded; a load that fails leaves nothing behind, however far it came.
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { beforeAll, expect, test } from "bun:test";
 import type { Device } from "../../src/device/device.ts";
 import {
   defaultEngineOptions,
@@ -15,10 +12,10 @@ import { PlainAttention } from "../../src/self-test/plain-attention.ts";
 import { Models } from "../../src/worker/models.ts";
 import { deviceOf, plainGpu } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "models-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 useMlx();
 beforeAll(() => writeTinyModel(folder, tinyCase("llama")));
 

@@ -1,8 +1,7 @@
 // Formats of other tools in architectures that take their matrices apart, stack or join them: experts, latent
 // attention, fused projections, recurrent layers. Each computes what it computes with the same numbers in float32.
-import { afterAll, expect, test } from "bun:test";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { openTensorData } from "../../src/files/gguf.ts";
 import { readSafetensorsIndex } from "../../src/files/safetensors.ts";
@@ -12,11 +11,11 @@ import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";
 import { type FolderFormat, folderFormats } from "../support/quantized-folder.ts";
 import { type FileTensors, f32, writeFolder } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { goldenOf, type TinyCase, tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "quantized-archs-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let folders = 0;
 const newFolder = () => {

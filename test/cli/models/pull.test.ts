@@ -1,16 +1,13 @@
 import { afterAll, afterEach, beforeEach, expect, spyOn, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { pull } from "../../../src/cli/models/pull.ts";
 import { LoopbackHub } from "../../hub/loopback-hub.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 
 const log = spyOn(console, "log").mockImplementation(() => {});
-const root = mkdtempSync(join(tmpdir(), "cli-pull-"));
-afterAll(() => {
-  log.mockRestore();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
+afterAll(() => log.mockRestore());
 
 let hub: LoopbackHub;
 let env: Record<string, string>;

@@ -1,6 +1,5 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readJson } from "../../../src/files/json.ts";
 import { LoadError } from "../../../src/files/load-error.ts";
@@ -8,9 +7,9 @@ import { openCheckpoint } from "../../../src/model/checkpoint/checkpoint.ts";
 import type { StoredTensor } from "../../../src/model/checkpoint/stored/tensor.ts";
 import { type GgufFileTensor, writeGguf } from "../../support/gguf-file.ts";
 import { f16, f32, randomNumbers, writeFolder } from "../../support/safetensors-file.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 
-const root = mkdtempSync(join(tmpdir(), "checkpoint-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 /** How many files the process has open, where the system says so. */
 function openFiles(): number {

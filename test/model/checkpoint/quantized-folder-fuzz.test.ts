@@ -1,9 +1,8 @@
 // Hundreds of folders of other tools that are broken, the same in every run: a tensor is missing, has another shape or
 // another type, or the configuration says something else. Each is refused by a LoadError of one line, and leaves
 // nothing behind.
-import { afterAll, expect, test } from "bun:test";
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { LoadError } from "../../../src/files/load-error.ts";
 import { liveArrays } from "../../../src/mlx/array.ts";
@@ -13,10 +12,10 @@ import { deviceOf } from "../../support/devices.ts";
 import { useMlx } from "../../support/mlx.ts";
 import { folderFormats, quantizedLlama } from "../../support/quantized-folder.ts";
 import { type FileTensor, type FileTensors, writeFolder } from "../../support/safetensors-file.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "quantized-fuzz-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 type Folder = { config: Record<string, unknown>; tensors: FileTensors };
 type Case = { what: string; folder: Folder };

@@ -1,8 +1,6 @@
 // Whole folders of other tools: a model computes with them what it computes with the same numbers in float32, and
 // takes little more memory to load than its weights.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { LoadError } from "../../../src/files/load-error.ts";
 import { array, liveArrays } from "../../../src/mlx/array.ts";
@@ -22,10 +20,10 @@ import {
   tinyTensors,
   writeFolder,
 } from "../../support/safetensors-file.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "quantized-folder-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 let folders = 0;
 const newFolder = () => join(root, String(folders++));

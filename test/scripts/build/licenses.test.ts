@@ -1,6 +1,5 @@
-import { afterAll, expect, test } from "bun:test";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { libraryIn, nativeDirectory } from "../../../ffi/native.ts";
 import { dependencies } from "../../../package.json";
@@ -12,13 +11,13 @@ import {
   packageNotices,
   thirdPartyLicenses,
 } from "../../../scripts/build/licenses.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 
 const directory = nativeDirectory();
 const library = libraryIn(directory);
 const files = () => carriedFiles(directory, library);
 
-const temporary = mkdtempSync(join(tmpdir(), "licenses-"));
-afterAll(() => rmSync(temporary, { recursive: true }));
+const temporary = temporaryFolder();
 
 function npmPackage(contents: Record<string, string>): string {
   const folder = mkdtempSync(join(temporary, "package-"));

@@ -1,6 +1,5 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { LoadError } from "../../../src/files/load-error.ts";
 import { openTextModel } from "../../../src/text/text-model.ts";
@@ -13,6 +12,7 @@ import type {
 } from "../../../src/text/tokenizer/tokenizer-json.ts";
 import { folderTokenizer } from "../../../src/text/tokenizer-files/folder-tokenizer.ts";
 import { tokenizerFromGguf } from "../../../src/text/tokenizer-files/gguf-tokenizer.ts";
+import { temporaryFolder } from "../../support/temporary-folder.ts";
 import { checksum, corpus, draws, readGolden } from "../corpus.ts";
 
 interface Golden {
@@ -30,8 +30,7 @@ const models = await readGolden<Record<string, Golden & { model: string }>>(
 );
 const asText = { controlTokens: "text" } as const;
 const parsed = { controlTokens: "parse" } as const;
-const root = mkdtempSync(join(tmpdir(), "tokenizers-"));
-afterAll(() => rmSync(root, { recursive: true }));
+const root = temporaryFolder();
 
 function folder(files: Record<string, string | Uint8Array>): string {
   const path = mkdtempSync(join(root, "model-"));

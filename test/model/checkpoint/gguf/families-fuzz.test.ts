@@ -1,8 +1,6 @@
 // Hundreds of GGUF files whose metadata does not fit their tensors, the same in every run: each is refused by a LoadError
 // of one line, or loaded as far as tensors tell.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
 import { join } from "node:path";
 import type { Device } from "../../../../src/device/device.ts";
 import { LoadError } from "../../../../src/files/load-error.ts";
@@ -13,11 +11,11 @@ import { layered } from "../../../support/gguf-layered.ts";
 import { recurrent } from "../../../support/gguf-recurrent.ts";
 import { tinyGguf } from "../../../support/gguf-tiny.ts";
 import { useMlx } from "../../../support/mlx.ts";
+import { temporaryFolder } from "../../../support/temporary-folder.ts";
 
 useMlx();
 
-const folder = mkdtempSync(join(tmpdir(), "gguf-families-fuzz-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 type Value = GgufFile["metadata"][string] | undefined;
 

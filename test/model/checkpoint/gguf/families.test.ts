@@ -1,8 +1,6 @@
 // GGUF files of families as llama.cpp's converter writes them: the tiny models of mlx-lm's goldens, under the names that
 // gguf-py has for their tensors, with rows in the converter's order, give the same logits.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
 import { join } from "node:path";
 import { array } from "../../../../src/mlx/array.ts";
 import { Scope } from "../../../../src/mlx/scope.ts";
@@ -14,12 +12,12 @@ import { dequantized, quantize } from "../../../support/gguf-conversion.ts";
 import { writeGguf } from "../../../support/gguf-file.ts";
 import { families, plain, tinyGguf } from "../../../support/gguf-tiny.ts";
 import { useMlx } from "../../../support/mlx.ts";
+import { temporaryFolder } from "../../../support/temporary-folder.ts";
 import { goldenOf, tinyCase } from "../../../support/tiny-models.ts";
 
 useMlx();
 
-const folder = mkdtempSync(join(tmpdir(), "gguf-families-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 
 test("there is a file of every family", () => {
   // Mixtral is written as a Llama with experts.
