@@ -1,8 +1,7 @@
 // What ranks hold of a model, by MLX's own count: each its share of the weights, of the KV cache and of recurrent states, as
 // was planned. Their parts are loaded one after the other: nothing is computed, so no rank waits for another.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { defaultEngineOptions, type Parallel } from "../../src/engine/protocol.ts";
 import { bytesOf } from "../../src/kv/budget.ts";
@@ -13,17 +12,14 @@ import { type LoadOptions, loadModel } from "../../src/model/load.ts";
 import { StateStore } from "../../src/model/state/state-store.ts";
 import { evenly } from "../../src/model/weights/stages.ts";
 import { needsOf } from "../../src/worker/plan.ts";
-import { deviceOf, freeDevices } from "../support/devices.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 import { wideModels, writeWideModel } from "../support/wide-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "rank-memory-"));
-afterAll(() => {
-  freeDevices();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
 
 /** So many that what a pool has for padding is little beside them. */
 const MANY = 64;

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import {
   existsSync,
   mkdirSync,
@@ -11,12 +11,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { HubError } from "../../src/hub/hub-error.ts";
 import { diskError } from "../../src/hub/partial-blob.ts";
 import { type PullEvent, type PullOptions, pullModel } from "../../src/hub/pull.ts";
 import { resolveModel } from "../../src/hub/source.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { type Fault, gitSha1, type HubFile, LoopbackHub, sha256 } from "./loopback-hub.ts";
 
 const ID = "org/tiny";
@@ -28,7 +28,7 @@ const files: Record<string, HubFile> = {
   "model.safetensors": { content: weights, big: true },
 };
 
-const root = mkdtempSync(join(tmpdir(), "pull-"));
+const root = temporaryFolder();
 let hub: LoopbackHub;
 let cache: string;
 let env: Record<string, string>;
@@ -38,7 +38,6 @@ beforeEach(async () => {
   env = { HF_HUB_CACHE: cache, HF_ENDPOINT: hub.url, HOME: root };
 });
 afterEach(() => hub.stop());
-afterAll(() => rmSync(root, { recursive: true }));
 
 const pull = (options: PullOptions = {}, id = ID) =>
   pullModel(id, { env, ...options, retry: { delayMs: 1, ...options.retry } });

@@ -1,21 +1,13 @@
-import { afterAll, beforeAll, expect, test } from "bun:test";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { beforeAll, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { hasBrowser, openBrowser } from "../support/browser.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
 // The executable alone in an empty folder, with nothing in its environment but where that folder is.
-const folder = mkdtempSync(join(tmpdir(), "executable-"));
+const folder = temporaryFolder();
 const executable = join(folder, "mlx-serve");
 
 function run(args: string[], { cwd = folder, env = {} } = {}) {
@@ -39,8 +31,6 @@ beforeAll(() => {
     exitCode: 0,
   });
 }, 120_000);
-
-afterAll(() => rmSync(folder, { recursive: true }));
 
 test("the executable runs MLX in its Worker with nothing around it", () => {
   const { stdout, stderr, exitCode } = run(["doctor"]);

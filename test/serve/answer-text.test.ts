@@ -1,16 +1,13 @@
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { describe, expect, test } from "bun:test";
 import type { EngineEvent } from "../../src/engine/protocol.ts";
 import { type AnswerPiece, AnswerText } from "../../src/serve/answer-text.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
 import { writeChatModel } from "../support/chat-model.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "answer-text-"));
+const folder = temporaryFolder();
 writeChatModel(folder);
 const { tokenizer } = openTextModel(folder);
-afterAll(() => rmSync(folder, { recursive: true }));
 
 /** A token a byte, the last one with the reason why it ended. */
 function eventsOf(text: string, finished?: EngineEvent["finished"], logprob?: number) {

@@ -1,8 +1,7 @@
 // What each format's grammar allows, drawn at random from it: every call is returned while it is read, and turns out
 // to be what it was returned as.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { GrammarMatcher } from "@mlc-ai/web-xgrammar";
 import { enforcedCalls } from "../../src/conversation/tool-use.ts";
@@ -13,6 +12,7 @@ import { messageParser } from "../../src/tools/message.ts";
 import type { Tool, ToolFormat } from "../../src/tools/syntax/format.ts";
 import { writeChatModel } from "../support/chat-model.ts";
 import { makeRandom, type Random } from "../support/random.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { allFormats } from "./all-formats.ts";
 import { Assembly } from "./messages.ts";
 
@@ -56,8 +56,7 @@ const ends = [
 const FIRST_END = 259;
 const STOP = FIRST_END + ends.length;
 
-const folder = mkdtempSync(join(tmpdir(), "mlx-serve-draws-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = temporaryFolder();
 writeChatModel(folder);
 const file = join(folder, "tokenizer.json");
 const written = JSON.parse(readFileSync(file, "utf8"));

@@ -1,21 +1,17 @@
 // How models are divided where nobody says: tiny models, planned and never loaded.
-import { afterAll, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { expect, test } from "bun:test";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { type Division, defaultEngineOptions } from "../../src/engine/protocol.ts";
 import { divide } from "../../src/worker/division.ts";
 import { needsOf } from "../../src/worker/plan.ts";
-import { deviceOf, freeDevices } from "../support/devices.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "division-"));
-afterAll(() => {
-  freeDevices();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
 
 function folderOf(name: string): string {
   const path = mkdtempSync(join(root, "model-"));

@@ -1,25 +1,22 @@
 // Memory is planned before it is taken: what does not fit is refused, what is planned is what is used, and MLX is told.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir, totalmem } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdtempSync } from "node:fs";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import type { Device } from "../../src/device/device.ts";
 import type { DeviceMemory, MemoryFacts } from "../../src/device/memory.ts";
 import { defaultEngineOptions, type EngineOptions } from "../../src/engine/protocol.ts";
 import { Models } from "../../src/worker/models.ts";
-import { deviceOf, freeDevices, plainGpu } from "../support/devices.ts";
+import { deviceOf, plainGpu } from "../support/devices.ts";
 import { measuredStep, peakDuring } from "../support/measured-step.ts";
 import { useMlx } from "../support/mlx.ts";
 import { llamaShapes, tinyConfig, writeHollowFolder } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "memory-"));
-afterAll(() => {
-  freeDevices();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
 
 const newFolder = () => mkdtempSync(join(root, "model-"));
 

@@ -1,4 +1,4 @@
-import { afterAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import {
   copyFileSync,
   mkdtempSync,
@@ -8,7 +8,6 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { roomOf } from "../../src/device/memory.ts";
@@ -18,7 +17,7 @@ import { activeMemory, memoryLimit } from "../../src/mlx/memory.ts";
 import { loadModel } from "../../src/model/load.ts";
 import { Models } from "../../src/worker/models.ts";
 import { planModel } from "../../src/worker/plan.ts";
-import { deviceOf, freeDevices } from "../support/devices.ts";
+import { deviceOf } from "../support/devices.ts";
 import { useMlx } from "../support/mlx.ts";
 import { folderFormats, quantizedLlama } from "../support/quantized-folder.ts";
 import {
@@ -28,14 +27,11 @@ import {
   writeFolder,
   writeHollowFolder,
 } from "../support/safetensors-file.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, tinyCases, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "plan-"));
-afterAll(() => {
-  freeDevices();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
 
 const newFolder = () => mkdtempSync(join(root, "model-"));
 const options = { ...defaultEngineOptions, keepUnpacked: false };

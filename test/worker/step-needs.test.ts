@@ -1,23 +1,19 @@
 // What a sketch says that a step takes, beside what MLX's allocator counts when it is computed.
-import { afterAll, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { describe, expect, test } from "bun:test";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { activeMemory } from "../../src/mlx/memory.ts";
 import { sketchModel } from "../../src/worker/step-needs.ts";
-import { deviceOf, freeDevices } from "../support/devices.ts";
+import { deviceOf } from "../support/devices.ts";
 import { measuredStep } from "../support/measured-step.ts";
 import { useMlx } from "../support/mlx.ts";
+import { temporaryFolder } from "../support/temporary-folder.ts";
 import { tinyCase, writeTinyModel } from "../support/tiny-models.ts";
 
 useMlx();
-const root = mkdtempSync(join(tmpdir(), "step-needs-"));
-afterAll(() => {
-  freeDevices();
-  rmSync(root, { recursive: true });
-});
+const root = temporaryFolder();
 
 describe("the memory of a step is known within 10%", () => {
   for (const [maxBatch, tokens] of [
