@@ -2,12 +2,15 @@
 import { type Handler, Hono, type MiddlewareHandler } from "hono";
 import { METHOD_NAME_ALL } from "hono/router";
 import { ZodError } from "zod";
+import type { Logger } from "../log.ts";
+import type { Admission } from "../serve/admission.ts";
 import { authenticate, limit, requireOwner } from "./frame/auth.ts";
 import { isLoopback } from "./frame/bind.ts";
 import { openAi } from "./frame/dialect.ts";
 import type { HttpEnv } from "./frame/env.ts";
 import { ApiError, apiErrorOf, draining, notFound } from "./frame/errors.ts";
 import { guard } from "./frame/guard.ts";
+import type { Metrics } from "./frame/metrics.ts";
 import { refusalResponse } from "./frame/refusal.ts";
 import { requestLog } from "./frame/request-log.ts";
 import type { Route } from "./frame/route.ts";
@@ -48,7 +51,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
 }
 
 /** Without routes: requests are logged, and errors become responses. */
-export function newApp({ log, metrics }: Serving): Hono<HttpEnv> {
+export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
   app.use(speakDialect);
@@ -77,7 +80,7 @@ export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   return [
     ...(access === "owner" ? [requireOwner] : []),
     ...(isLimited ? [limit] : []),
-    ...(isClosedByDrain ? [rejectWhileDraining(serving)] : []),
+    ...(isClosedByDrain ? [rejectWhileDraining(serving.admission)] : []),
     handler(serving, priority),
   ];
 }
@@ -98,7 +101,7 @@ const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
   if (requestIdHeader) c.res.headers.set(requestIdHeader, c.get("record").id);
 };
 
-function rejectWhileDraining({ admission }: Serving): MiddlewareHandler<HttpEnv> {
+function rejectWhileDraining(admission: Admission): MiddlewareHandler<HttpEnv> {
   return async (_, next) => {
     if (admission.phase === "draining") throw draining();
     await next();

@@ -3,10 +3,10 @@
 import type { Context } from "hono";
 import { z } from "zod";
 import { version } from "../../package.json";
+import type { KeyRing } from "../keys/key-ring.ts";
 import { openAi } from "./frame/dialect.ts";
 import type { HttpEnv } from "./frame/env.ts";
 import type { Route } from "./frame/route.ts";
-import type { Serving } from "./frame/serving.ts";
 
 export type JsonSchema = z.core.JSONSchema.BaseSchema;
 
@@ -69,7 +69,7 @@ export function openApiDocument(
 }
 
 /** The server as the client of this request knows it, behind a proxy too. */
-export function askedAt(c: Context<HttpEnv>, { ring }: Serving): Required<OpenApiOptions> {
+export function askedAt(c: Context<HttpEnv>, ring: KeyRing): Required<OpenApiOptions> {
   const scheme = c.req.header("x-forwarded-proto") === "https" ? "https" : "http";
   return { url: `${scheme}://${c.req.header("host")}`, needsKey: !ring.open };
 }

@@ -432,8 +432,8 @@ export const routes: readonly Route[] = [
     summary: "This API as an OpenAPI document",
     tag: "Server",
     access: "open",
-    handler(serving) {
-      return (c) => c.json(openApiDocument(routes, askedAt(c, serving)));
+    handler({ ring }) {
+      return (c) => c.json(openApiDocument(routes, askedAt(c, ring)));
     },
   },
   {
@@ -443,10 +443,10 @@ export const routes: readonly Route[] = [
     tag: "Server",
     mediaType: "text/html",
     access: "open",
-    handler(serving) {
+    handler({ ring }) {
       const policy = "default-src 'none'; style-src 'unsafe-inline'";
       return (c) => {
-        const page = docsPage(openApiDocument(routes, askedAt(c, serving)));
+        const page = docsPage(openApiDocument(routes, askedAt(c, ring)));
         return c.html(page, 200, { "Content-Security-Policy": policy });
       };
     },

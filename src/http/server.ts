@@ -23,7 +23,7 @@ import { draining, errorResponse } from "./frame/errors.ts";
 import { LazyBatches } from "./frame/lazy-batches.ts";
 import { Metrics } from "./frame/metrics.ts";
 import { requestId } from "./frame/request-log.ts";
-import type { Serving } from "./frame/serving.ts";
+import type { Generating, Serving } from "./frame/serving.ts";
 import { engineState } from "./owner/engine-state.ts";
 import { Listener } from "./wire/listener.ts";
 import { RequestFault } from "./wire/request-fault.ts";
@@ -212,7 +212,7 @@ async function listenOn(
 }
 
 /** The response to what is no request for the app. It has a line in the log all the same. */
-function refused(error: unknown, { log, metrics }: Serving): Response {
+function refused(error: unknown, { log, metrics }: Generating): Response {
   const id = requestId(undefined);
   const response = errorResponse(error);
   metrics.refused(undefined, response.status, "malformed");

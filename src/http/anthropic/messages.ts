@@ -14,7 +14,7 @@ import type {
 import { chatInput } from "../../conversation/template-messages.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Models } from "../frame/serving.ts";
 import type { Codec } from "../generate/codec.ts";
 import { objectSchema } from "../generate/openai-fields.ts";
 import { thoughtOf } from "../generate/thought-signature.ts";
@@ -47,7 +47,7 @@ function conversationOf(request: MessagesRequest): Conversation {
   };
 }
 
-export function countTokens(serving: Serving) {
+export function countTokens(serving: BodyReader & Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, CountTokensRequest);
     const model = await serving.models.get(request.model);

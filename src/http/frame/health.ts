@@ -2,16 +2,16 @@
 import type { Context } from "hono";
 import type { Health } from "../../api/owner/health.ts";
 import type { HttpEnv } from "./env.ts";
-import type { Serving } from "./serving.ts";
+import type { Runtime } from "./serving.ts";
 
-export function health(serving: Serving) {
+export function health(serving: Runtime) {
   return (c: Context<HttpEnv>): Response => {
     const health = healthOf(serving);
     return c.json(health, health.status === "ok" ? 200 : 503);
   };
 }
 
-export function healthOf(serving: Serving): Health {
+export function healthOf(serving: Runtime): Health {
   const activity = activityOf(serving);
   const { uncaughtErrors: count } = serving;
   const errors = count > 0 && { uncaught_errors: count };
@@ -19,12 +19,12 @@ export function healthOf(serving: Serving): Health {
 }
 
 /** Compiles are reported without a total, which is unknown, and without the kernel's name. */
-function activityOf({ admission, engine: { activity } }: Serving): Health["activity"] {
+function activityOf({ admission, engine: { activity } }: Runtime): Health["activity"] {
   if (admission.phase === "draining") return { kind: "drain", requests: admission.count };
   return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;
 }
 
-function stateOf({ admission, engine, models, ranks }: Serving): Health {
+function stateOf({ admission, engine, models, ranks }: Runtime): Health {
   const isDraining = admission.phase === "draining";
   if (isDraining) return { status: "draining", reason: "the server is shutting down" };
   if (!engine.alive) return { status: "down", reason: "the engine has ended" };

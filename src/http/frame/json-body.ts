@@ -6,12 +6,12 @@ import { parseJson } from "../../text/encoder/json-text.ts";
 import type { HttpEnv } from "./env.ts";
 import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 import { JsonStructure } from "./json-structure.ts";
-import type { Serving } from "./serving.ts";
+import type { BodyReader } from "./serving.ts";
 
 /** The body of a request, validated by its schema. */
 export async function readRequest<T extends z.ZodType>(
   c: Context<HttpEnv>,
-  { settings, encoder }: Pick<Serving, "settings" | "encoder">,
+  { settings, encoder }: BodyReader,
   schema: T,
 ): Promise<z.output<T>> {
   const { raw } = c.req;

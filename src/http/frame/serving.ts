@@ -1,4 +1,4 @@
-// Shared dependencies of the routes' handlers.
+// The server's parts, by what handlers use: each takes only its own.
 import type { Settings } from "../../config/settings.ts";
 import type { EngineClient } from "../../engine/client.ts";
 import type { Grammars } from "../../grammar/grammars.ts";
@@ -14,27 +14,42 @@ import type { EngineFeed } from "./engine-feed.ts";
 import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
-export type Serving = {
+/** Reads request bodies. */
+export type BodyReader = { settings: Settings; encoder: Encoder };
+
+/** Finds and loads models; `env` locates the model cache and the hub. */
+export type Models = { models: ServedModels; env: Environment };
+
+/** Runs models. */
+export type Runtime = Models & {
   engine: EngineClient;
   /** Set if models are divided among several processes. */
   ranks: RankGroup | undefined;
-  grammars: Grammars;
-  encoder: Encoder;
-  models: ServedModels;
   admission: Admission;
-  metrics: Metrics;
-  feed: EngineFeed;
-  responses: StoredResponses;
-  batches: LazyBatches;
-  ring: KeyRing;
-  settings: Settings;
-  /** The server's URL, once it listens. */
-  url: string | undefined;
-  /** Locates the model cache and the hub. */
-  env: Environment;
-  /** Silence in a stream after which a heartbeat is sent. */
-  heartbeatMs: number;
   /** Number of errors outside of any request. */
   uncaughtErrors: number;
-  log: Logger;
 };
+
+/** Manages API keys. */
+export type Keys = { ring: KeyRing; metrics: Metrics };
+
+/** Generates with a model. */
+export type Generating = BodyReader &
+  Runtime &
+  Keys & {
+    grammars: Grammars;
+    feed: EngineFeed;
+    responses: StoredResponses;
+    /** Silence in a stream after which a heartbeat is sent. */
+    heartbeatMs: number;
+    log: Logger;
+  };
+
+/** Stores files and batches. */
+export type BatchStore = { batches: LazyBatches };
+
+export type Serving = Generating &
+  BatchStore & {
+    /** The server's URL, once it listens. */
+    url: string | undefined;
+  };

@@ -11,14 +11,14 @@ import type { ServedModel } from "../../serve/models.ts";
 import type { Dialect } from "../frame/dialect.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import type { ApiError } from "../frame/errors.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 
 export type Codec<T extends { stream: boolean }> = {
   dialect: Dialect;
   /** The request's schema. */
   request: z.ZodType<T>;
   /** Throws an ApiError if the request asks for what there is not. */
-  exchange(request: T, serving: Serving, c: Context<HttpEnv>): Exchange;
+  exchange(request: T, serving: Generating, c: Context<HttpEnv>): Exchange;
 };
 
 /** The two halves for one request. */

@@ -19,13 +19,13 @@ import { type EventSource, streamResponse } from "../frame/event-stream.ts";
 import { readRequest } from "../frame/json-body.ts";
 import { PREFIX_HEADER, prefixHash } from "../frame/prefix-hash.ts";
 import { levelOf, lowestOf } from "../frame/priority.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import type { Codec, ResponseWriter } from "./codec.ts";
 import { Generation } from "./generation.ts";
 
 /** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
 export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
-  return (serving: Serving, ceiling: Priority): Handler<HttpEnv> =>
+  return (serving: Generating, ceiling: Priority): Handler<HttpEnv> =>
     async (c) => {
       const request = await readRequest(c, serving, codec.request);
       // Thousands of messages take tens of milliseconds so far, and again from here on: others run between.
@@ -37,7 +37,7 @@ export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
 /** The response to a request that has been read. */
 export async function answered<T extends { stream: boolean }>(
   c: Context<HttpEnv>,
-  serving: Serving,
+  serving: Generating,
   ceiling: Priority,
   codec: Codec<T>,
   request: T,

@@ -17,7 +17,7 @@ import {
   tooManyRequests,
 } from "../frame/errors.ts";
 import type { Outcome } from "../frame/metrics.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import { tokenText } from "./token-text.ts";
 
 /** The engine's work for a request. */
@@ -30,7 +30,7 @@ type Work = {
 
 export class Generation {
   readonly #c: Context<HttpEnv>;
-  readonly #serving: Serving;
+  readonly #serving: Generating;
   readonly #over = Promise.withResolvers<void>();
   /** The engine generates tokens until an abort takes effect: the log's line waits for them. */
   readonly #counted = Promise.withResolvers<void>();
@@ -52,7 +52,7 @@ export class Generation {
   readonly #startMs = performance.now();
 
   /** Throws if the request is not admitted. */
-  constructor(c: Context<HttpEnv>, serving: Serving, tier: Priority) {
+  constructor(c: Context<HttpEnv>, serving: Generating, tier: Priority) {
     this.client = serving.ring.open ? undefined : c.get("caller").name;
     const entry = serving.admission.enter(this.client, c.get("isLine"));
     const { signal } = c.req.raw;

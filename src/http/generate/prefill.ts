@@ -8,7 +8,7 @@ import type { EncodeWork } from "../../text/encoder/encode-work.ts";
 import type { Encoded } from "../../text/encoder/encoder.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { lowestOf } from "../frame/priority.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import { Generation } from "./generation.ts";
 
 export type PrefillModel = {
@@ -37,7 +37,7 @@ export type Prefill = {
 /** Computes with the model once it is loaded, and releases everything however that ends. */
 export async function prefilled<T>(
   c: Context<HttpEnv>,
-  serving: Serving,
+  serving: Generating,
   ceiling: Priority,
   { model: name, keepAliveMs }: PrefillModel,
   compute: (prefill: Prefill) => Promise<T>,

@@ -9,12 +9,12 @@ import {
 import type { Priority } from "../../engine/protocol.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import { embedded } from "../openai/embeddings.ts";
 import { keepAliveOf } from "./generate.ts";
 import { nanoseconds } from "./writer.ts";
 
-export function ollamaEmbed(serving: Serving, ceiling: Priority) {
+export function ollamaEmbed(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const startMs = performance.now();
     const request = await readRequest(c, serving, OllamaEmbedRequest);
@@ -33,7 +33,7 @@ export function ollamaEmbed(serving: Serving, ceiling: Priority) {
 }
 
 /** The older endpoint, for one text. */
-export function ollamaEmbeddings(serving: Serving, ceiling: Priority) {
+export function ollamaEmbeddings(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, OllamaEmbeddingsRequest);
     const { vectors } = await embedded(c, serving, ceiling, {

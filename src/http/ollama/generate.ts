@@ -13,7 +13,7 @@ import type { Priority } from "../../engine/protocol.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { forbidden } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import type { Codec } from "../generate/codec.ts";
 import { answered } from "../generate/generate.ts";
 import { offeredTool } from "../generate/openai-fields.ts";
@@ -50,7 +50,7 @@ function handlerOf<T extends Request>(
   saysNothing: (request: T) => boolean,
   line: (said: Said) => object,
 ) {
-  return (serving: Serving, ceiling: Priority): Handler<HttpEnv> =>
+  return (serving: Generating, ceiling: Priority): Handler<HttpEnv> =>
     async (c) => {
       const request = await readRequest(c, serving, codec.request);
       if (!saysNothing(request)) return await answered(c, serving, ceiling, codec, request);
@@ -62,7 +62,7 @@ function handlerOf<T extends Request>(
 
 async function loadedOrUnloaded(
   request: Request,
-  serving: Serving,
+  serving: Generating,
   c: Context<HttpEnv>,
 ): Promise<"load" | "unload"> {
   if (request.keep_alive === 0) {

@@ -22,7 +22,7 @@ import { NoRoomError } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Models, Runtime } from "../frame/serving.ts";
 import { knownOf, sourceOf } from "../owner/known-models.ts";
 
 /** Clients compare this with the minimum version they support. */
@@ -33,7 +33,7 @@ export function ollamaVersionHandler() {
     c.json({ version: ollamaVersion } satisfies OllamaVersion);
 }
 
-export function listTags({ models }: Serving) {
+export function listTags({ models }: Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const listed: OllamaTags["models"] = [];
     for (const { name, createdMs } of models.list()) {
@@ -51,7 +51,7 @@ export function listTags({ models }: Serving) {
 }
 
 /** Lists only loaded models; GET /ps has more for the owner. */
-export function listLoaded({ models, engine }: Serving) {
+export function listLoaded({ models, engine }: Runtime) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { backend } = await engine.inspect();
     const loaded = models.loaded().map(({ info, source, expiresMs }) => {
@@ -68,7 +68,7 @@ export function listLoaded({ models, engine }: Serving) {
   };
 }
 
-export function showModel(serving: Serving) {
+export function showModel(serving: BodyReader & Models) {
   const { models } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, OllamaShowRequest);
@@ -97,7 +97,7 @@ export function showModel(serving: Serving) {
   };
 }
 
-export function deleteModel(serving: Serving) {
+export function deleteModel(serving: BodyReader & Models) {
   const { models, env } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, OllamaDeleteRequest);

@@ -5,19 +5,19 @@ import { HubError } from "../../hub/hub-error.ts";
 import { fullName } from "../../hub/popular-models.ts";
 import { type PullEvent, pullModel } from "../../hub/pull.ts";
 import { parseRepoName } from "../../hub/repo-name.ts";
-import { hubCache } from "../../hub/settings.ts";
+import { type Environment, hubCache } from "../../hub/settings.ts";
 import { printable } from "../../printable.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, apiErrorOf, badRequest, ClientGoneError } from "../frame/errors.ts";
 import { type EventSource, streamResponse } from "../frame/event-stream.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader } from "../frame/serving.ts";
 import { ollamaDialect, ollamaError } from "./dialect.ts";
 
 /** Minimum interval between progress lines. */
 const PROGRESS_MS = 100;
 
-export function ollamaPull(serving: Serving) {
+export function ollamaPull(serving: BodyReader & { env: Environment; heartbeatMs: number }) {
   const { env, heartbeatMs } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name, stream } = await readRequest(c, serving, OllamaPullRequest);

@@ -14,11 +14,11 @@ import { type Batch, nowSeconds } from "../../batch/batch.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import { storageError } from "../frame/lazy-batches.ts";
-import type { Serving } from "../frame/serving.ts";
+import { type LazyBatches, storageError } from "../frame/lazy-batches.ts";
+import type { BatchStore, BodyReader } from "../frame/serving.ts";
 import { listOf } from "./files.ts";
 
-export function createBatch(serving: Serving) {
+export function createBatch(serving: BodyReader & BatchStore) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, BatchRequest);
     const batches = serving.batches.open;
@@ -54,26 +54,26 @@ export function createBatch(serving: Serving) {
   };
 }
 
-export function listBatches(serving: Serving) {
+export function listBatches({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const page = BatchQuery.parse(c.req.query());
-    const { data, hasMore } = serving.batches.open.store.batches(c.get("caller").name, page);
+    const { data, hasMore } = batches.open.store.batches(c.get("caller").name, page);
     return c.json(listOf(data.map(wireBatch), hasMore) satisfies BatchList);
   };
 }
 
-export function getBatch(serving: Serving) {
-  return (c: Context<HttpEnv>): Response => c.json(wireBatch(readableBatch(c, serving)));
+export function getBatch({ batches }: BatchStore) {
+  return (c: Context<HttpEnv>): Response => c.json(wireBatch(readableBatch(c, batches)));
 }
 
-export function cancelBatch(serving: Serving) {
+export function cancelBatch({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
-    return c.json(cancelled(serving, ownBatch(c, serving)));
+    return c.json(cancelled(batches, ownBatch(c, batches)));
   };
 }
 
 /** Of all keys, the newest first. */
-export function listAllBatches({ batches }: Serving) {
+export function listAllBatches({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const page = BatchQuery.parse(c.req.query());
     const found = batches.existing?.store.batches(undefined, page);
@@ -85,16 +85,16 @@ export function listAllBatches({ batches }: Serving) {
 }
 
 /** Of any key. */
-export function cancelAnyBatch(serving: Serving) {
+export function cancelAnyBatch(serving: BodyReader & BatchStore) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { id } = await readRequest(c, serving, CancelBatchRequest);
     const batch = serving.batches.existing?.store.batch(id);
     if (!batch) throw noBatch("GET /batches lists all.");
-    return c.json(cancelled(serving, batch));
+    return c.json(cancelled(serving.batches, batch));
   };
 }
 
-function cancelled({ batches }: Serving, batch: Batch): BatchObject {
+function cancelled(batches: LazyBatches, batch: Batch): BatchObject {
   try {
     return wireBatch(batches.open.cancel(batch));
   } catch (error) {
@@ -108,21 +108,21 @@ function noBatch(hint: string): ApiError {
 }
 
 /** Another key's batch does not exist for this one. */
-function ownBatch(c: Context<HttpEnv>, serving: Serving): Batch {
-  const batch = batchOf(c, serving);
+function ownBatch(c: Context<HttpEnv>, batches: LazyBatches): Batch {
+  const batch = batchOf(c, batches);
   if (batch?.owner === c.get("caller").name) return batch;
   throw noBatch(ownHint);
 }
 
-function readableBatch(c: Context<HttpEnv>, serving: Serving): Batch {
-  const batch = c.get("caller").owner ? batchOf(c, serving) : ownBatch(c, serving);
+function readableBatch(c: Context<HttpEnv>, batches: LazyBatches): Batch {
+  const batch = c.get("caller").owner ? batchOf(c, batches) : ownBatch(c, batches);
   if (batch) return batch;
   throw noBatch(ownHint);
 }
 
 const ownHint = "GET /v1/batches lists those of this key.";
 
-const batchOf = (c: Context<HttpEnv>, { batches }: Serving) =>
+const batchOf = (c: Context<HttpEnv>, batches: LazyBatches) =>
   batches.open.store.batch(c.req.param("id") ?? "");
 
 function wireBatch(batch: Batch): BatchObject {

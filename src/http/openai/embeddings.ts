@@ -8,10 +8,10 @@ import { vectorsOf } from "../../serve/vectors.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { badRequest } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import { type PrefillModel, prefilled, totalLength } from "../generate/prefill.ts";
 
-export function embeddings(serving: Serving, ceiling: Priority) {
+export function embeddings(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, EmbeddingRequest);
     const { encoding_format: encoding } = request;
@@ -46,7 +46,7 @@ export type Embedded = {
 /** The vectors of a request of any API. */
 export async function embedded(
   c: Context<HttpEnv>,
-  serving: Serving,
+  serving: Generating,
   ceiling: Priority,
   { input, dimensions, ...asked }: EmbeddingInput,
 ): Promise<Embedded> {

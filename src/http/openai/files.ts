@@ -10,18 +10,19 @@ import {
 } from "../../api/openai/files.ts";
 import { nowSeconds, type StoredFile } from "../../batch/batch.ts";
 import { newId } from "../../batch/store.ts";
+import type { Settings } from "../../config/settings.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import { unlessGone } from "../frame/json-body.ts";
-import { storageError } from "../frame/lazy-batches.ts";
+import { type LazyBatches, storageError } from "../frame/lazy-batches.ts";
 import { readForm } from "../frame/multipart.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BatchStore } from "../frame/serving.ts";
 import { KeyUploads, Upload } from "./upload.ts";
 
-export function uploadFile(serving: Serving) {
-  const uploads = new KeyUploads(serving.settings);
+export function uploadFile({ batches, settings }: BatchStore & { settings: Settings }) {
+  const uploads = new KeyUploads(settings);
   return async (c: Context<HttpEnv>): Promise<Response> => {
-    const { store } = serving.batches.open;
+    const { store } = batches.open;
     const owner = c.get("caller").name;
     const id = newId("file");
     const room = uploads.begin(owner, () => store.usage(owner));
@@ -51,23 +52,23 @@ export function uploadFile(serving: Serving) {
   };
 }
 
-export function listFiles(serving: Serving) {
+export function listFiles({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const { purpose, ...page } = FileQuery.parse(c.req.query());
-    const { store } = serving.batches.open;
+    const { store } = batches.open;
     const { name } = c.get("caller");
     const { data, hasMore } = store.files(name, purpose, page);
     return c.json(listOf(data.map(wireFile), hasMore) satisfies FileList);
   };
 }
 
-export function getFile(serving: Serving) {
-  return (c: Context<HttpEnv>): Response => c.json(wireFile(readableFile(c, serving)));
+export function getFile({ batches }: BatchStore) {
+  return (c: Context<HttpEnv>): Response => c.json(wireFile(readableFile(c, batches)));
 }
 
-export function fileContent(serving: Serving) {
+export function fileContent({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
-    const path = serving.batches.open.store.pathOf(readableFile(c, serving).id);
+    const path = batches.open.store.pathOf(readableFile(c, batches).id);
     // Someone may have removed it from the folder.
     if (!existsSync(path)) throw unknownFile();
     return new Response(Bun.file(path).stream(), {
@@ -76,26 +77,26 @@ export function fileContent(serving: Serving) {
   };
 }
 
-export function deleteFile(serving: Serving) {
+export function deleteFile({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
-    const { id } = ownFile(c, serving);
-    serving.batches.open.store.deleteFile(id);
+    const { id } = ownFile(c, batches);
+    batches.open.store.deleteFile(id);
     return c.json({ id, object: "file", deleted: true } satisfies FileDeleted);
   };
 }
 
 /** Another key's file does not exist for this one. */
-function ownFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
-  return fileOf(c.get("caller").name, c, serving);
+function ownFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
+  return fileOf(c.get("caller").name, c, batches);
 }
 
-function readableFile(c: Context<HttpEnv>, serving: Serving): StoredFile {
+function readableFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   const { name, owner } = c.get("caller");
-  return fileOf(owner ? undefined : name, c, serving);
+  return fileOf(owner ? undefined : name, c, batches);
 }
 
 /** `key`: whose it has to be. */
-function fileOf(key: string | undefined, c: Context<HttpEnv>, { batches }: Serving): StoredFile {
+function fileOf(key: string | undefined, c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   const file = batches.open.store.file(key, c.req.param("id") ?? "");
   if (file) return file;
   throw unknownFile();

@@ -4,14 +4,14 @@ import type { Model, ModelList } from "../../api/openai/models.ts";
 import { ModelNotFoundError } from "../../hub/hub-error.ts";
 import type { ListedModel } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Models } from "../frame/serving.ts";
 
-export function listModels({ models }: Serving) {
+export function listModels({ models }: Models) {
   return (c: Context<HttpEnv>): Response =>
     c.json({ object: "list", data: models.list().map(wireModel) } satisfies ModelList);
 }
 
-export function getModel({ models }: Serving) {
+export function getModel({ models }: Models) {
   return (c: Context<HttpEnv>): Response => {
     const found = models.listed(c.req.param("id") ?? "");
     if (!found) throw new ModelNotFoundError("the model is not listed");

@@ -17,10 +17,10 @@ import type { Reranker } from "../../text/reranker.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { badRequest } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 import { type Prefill, prefilled, totalLength } from "../generate/prefill.ts";
 
-export function rerank(serving: Serving, ceiling: Priority) {
+export function rerank(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, RerankRequest);
     const { query, documents, top_n, return_documents } = request;
@@ -43,7 +43,7 @@ export function rerank(serving: Serving, ceiling: Priority) {
   };
 }
 
-export function score(serving: Serving, ceiling: Priority) {
+export function score(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, ScoreRequest);
     const asked = { ...request, queries: request.text_1, documents: request.text_2 };
@@ -71,7 +71,7 @@ type Scores = { scores: number[]; tokens: number };
 
 async function scored(
   c: Context<HttpEnv>,
-  serving: Serving,
+  serving: Generating,
   ceiling: Priority,
   { model: name, ...pairs }: Pairs & { model: string },
 ): Promise<Scores & { model: string }> {

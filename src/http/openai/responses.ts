@@ -3,10 +3,10 @@ import type { InputItem } from "../../api/openai/response-items.ts";
 import { ResponsesRequest } from "../../api/openai/responses.ts";
 import { type Constraint, jsonDocument } from "../../conversation/constraint.ts";
 import type { Conversation, Message, Part } from "../../conversation/conversation.ts";
+import type { StoredResponses } from "../../serve/stored-responses.ts";
 import { openAiEvents } from "../frame/dialect.ts";
 import { badRequest } from "../frame/errors.ts";
 import { askedPriority } from "../frame/priority.ts";
-import type { Serving } from "../frame/serving.ts";
 import type { Codec } from "../generate/codec.ts";
 import { thoughtOf } from "../generate/thought-signature.ts";
 import { customArguments, flatName, ResponseTools } from "./response-tools.ts";
@@ -17,7 +17,7 @@ export const responsesCodec: Codec<ResponsesRequest> = {
   request: ResponsesRequest,
   exchange(request, serving, c) {
     const key = c.get("caller").name;
-    const input = [...itemsBefore(request, serving, key), ...itemsIn(request.input)];
+    const input = [...itemsBefore(request, serving.responses, key), ...itemsIn(request.input)];
     const tools = new ResponseTools(request.tools ?? []);
     return {
       conversation: conversationOf(request, input, tools),
@@ -39,7 +39,7 @@ export const responsesCodec: Codec<ResponsesRequest> = {
 /** The conversation up to the response that is gone on with. */
 function itemsBefore(
   { previous_response_id: id }: ResponsesRequest,
-  { responses }: Serving,
+  responses: StoredResponses,
   key: string,
 ): InputItem[] {
   if (id === undefined) return [];

@@ -1,11 +1,12 @@
 // GET and DELETE /v1/responses/{id}, GET /v1/responses/{id}/input_items
 import type { Context } from "hono";
-import type { StoredResponse } from "../../serve/stored-responses.ts";
+import type { StoredResponse, StoredResponses } from "../../serve/stored-responses.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
-import type { Serving } from "../frame/serving.ts";
 
-export function getResponse(serving: Serving) {
+type Responses = { responses: StoredResponses };
+
+export function getResponse(serving: Responses) {
   return (c: Context<HttpEnv>): Response => {
     if (c.req.query("stream") === "true") {
       const message = "Invalid 'stream': a stored response is not streamed.";
@@ -15,7 +16,7 @@ export function getResponse(serving: Serving) {
   };
 }
 
-export function deleteResponse({ responses }: Serving) {
+export function deleteResponse({ responses }: Responses) {
   return (c: Context<HttpEnv>): Response => {
     const id = c.req.param("id")!;
     if (!responses.delete(c.get("caller").name, id)) throw noSuchResponse();
@@ -26,7 +27,7 @@ export function deleteResponse({ responses }: Serving) {
 const MAX_PAGE = 100;
 const PAGE = 20;
 
-export function listInputItems(serving: Serving) {
+export function listInputItems(serving: Responses) {
   return (c: Context<HttpEnv>): Response => {
     const { limit = PAGE, order = "desc", after } = c.req.query();
     const count = Number(limit);
@@ -54,7 +55,7 @@ export function listInputItems(serving: Serving) {
   };
 }
 
-function stored({ responses }: Serving, c: Context<HttpEnv>): StoredResponse {
+function stored({ responses }: Responses, c: Context<HttpEnv>): StoredResponse {
   const found = responses.find(c.get("caller").name, c.req.param("id")!);
   if (!found) throw noSuchResponse();
   return found;

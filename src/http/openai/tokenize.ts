@@ -12,7 +12,7 @@ import type { HttpEnv } from "../frame/env.ts";
 import { badRequest, ClientGoneError } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
 import { jsonParts } from "../frame/json-parts.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Models } from "../frame/serving.ts";
 import { offeredTool } from "../generate/openai-fields.ts";
 import { tokenText } from "../generate/token-text.ts";
 import { chatOf } from "./chat.ts";
@@ -22,7 +22,7 @@ const MIN_LIMIT = 2 ** 17;
 /** Tokens that are written at a time: a few milliseconds' work. */
 const PART = 1024;
 
-export function tokenize(serving: Serving) {
+export function tokenize(serving: BodyReader & Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const asked = await readRequest(c, serving, TokenizeRequest);
     const { messages, prompt = "", tools, ...request } = asked;
@@ -44,7 +44,7 @@ export function tokenize(serving: Serving) {
   };
 }
 
-export function detokenize(serving: Serving) {
+export function detokenize(serving: BodyReader & Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name, tokens } = await readRequest(c, serving, DetokenizeRequest);
     const model = await serving.models.get(name);
@@ -70,7 +70,7 @@ type CountableWork =
 /** The tokens of a prompt, which may be longer than the context. */
 export async function countableTokens(
   c: Context<HttpEnv>,
-  { encoder }: Serving,
+  { encoder }: BodyReader,
   model: ServedModel,
   work: CountableWork,
 ): Promise<Uint32Array> {

@@ -15,9 +15,9 @@ import { ModelLoadError, NoRoomError } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Models, Runtime } from "../frame/serving.ts";
 
-export function loadModel(serving: Serving) {
+export function loadModel(serving: BodyReader & Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, LoadRequest);
     const model = await serving.models.get(name).catch((error: unknown) => {
@@ -39,7 +39,7 @@ export function loadModel(serving: Serving) {
 export const withoutPath = (reason: string, { path }: Pick<ModelSource, "path">) =>
   reason.replaceAll(path, "the model");
 
-export function unloadModel(serving: Serving) {
+export function unloadModel(serving: BodyReader & Models) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name } = await readRequest(c, serving, UnloadRequest);
     if (!(await unload(serving, name))) {
@@ -50,7 +50,7 @@ export function unloadModel(serving: Serving) {
 }
 
 /** Returns false if the model was not loaded. */
-export async function unload({ models }: Serving, name: string): Promise<boolean> {
+export async function unload({ models }: Models, name: string): Promise<boolean> {
   return await models.unload(name).catch((error: unknown) => {
     if (!(error instanceof NoRoomError)) throw error;
     throw new ApiError(409, "The model is answering requests.", {
@@ -60,11 +60,11 @@ export async function unload({ models }: Serving, name: string): Promise<boolean
   });
 }
 
-export function ps(serving: Serving) {
+export function ps(serving: Runtime) {
   return async (c: Context<HttpEnv>): Promise<Response> => c.json(await psOf(serving));
 }
 
-export async function psOf({ models, engine, ranks }: Serving): Promise<PsResponse> {
+export async function psOf({ models, engine, ranks }: Runtime): Promise<PsResponse> {
   const stats = await engine.stats();
   const loaded = models.loaded();
   return {
@@ -123,7 +123,7 @@ export async function psOf({ models, engine, ranks }: Serving): Promise<PsRespon
   };
 }
 
-export function cancelRequest(serving: Serving) {
+export function cancelRequest(serving: BodyReader & Runtime) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { id } = await readRequest(c, serving, CancelRequest);
     const error = new ApiError(409, "The server's owner has cancelled the request.", {

@@ -12,22 +12,23 @@ import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, apiErrorOf } from "../frame/errors.ts";
 import { type EventSource, streamResponse } from "../frame/event-stream.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Runtime } from "../frame/serving.ts";
 
 /** Default concurrency levels of a sweep. */
 const preset = [1, 2, 4, 8, 16];
 
-const running = new WeakSet<Serving>();
-
-export function runBench(serving: Serving) {
+export function runBench(
+  serving: BodyReader & Runtime & { url: string | undefined; heartbeatMs: number },
+) {
+  let isRunning = false;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, BenchRequest);
     // Checked before the benchmark starts, so that an unknown name is a 404.
     serving.models.sourceOf(request.model);
-    if (running.has(serving)) {
+    if (isRunning) {
       throw new ApiError(409, "Another benchmark is running.", { code: "bench_running" });
     }
-    running.add(serving);
+    isRunning = true;
     const { mode, requests, repeat, levels = preset, max_tokens: maxTokens, model } = request;
     const job = { mode, requests, repeat, levels, maxTokens, model };
     const thread = benchThread({ ...job, url: serving.url!, apiKey: presentedKey(c) });
@@ -40,7 +41,7 @@ export function runBench(serving: Serving) {
       heartbeat: () => ": still here\n\n",
       failure: (error) => eventText({ type: "error", ...apiErrorOf(error).body }),
       close() {
-        running.delete(serving);
+        isRunning = false;
         thread.end();
       },
     };

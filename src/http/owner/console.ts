@@ -7,7 +7,7 @@ import type { ConsoleSession } from "../../api/owner/console.ts";
 import { presentedKey } from "../frame/auth.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { healthOf } from "../frame/health.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Keys, Runtime } from "../frame/serving.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 
 /** Only scripts and requests of this origin: no inline code, no framing, and no HTML from strings. */
@@ -89,7 +89,7 @@ export function consoleAsset(which: keyof ConsoleFiles, mediaType: string) {
     };
 }
 
-export function consoleSession(serving: Serving) {
+export function consoleSession(serving: Runtime & Keys) {
   const { ring } = serving;
   return (c: Context<HttpEnv>): Response => {
     const caller: ReturnType<typeof ring.find> = c.get("caller");

@@ -4,9 +4,9 @@ import { openAiEvents } from "../frame/dialect.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { badRequest } from "../frame/errors.ts";
 import { type EventSource, streamResponse } from "../frame/event-stream.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Generating } from "../frame/serving.ts";
 
-export function engineEvents({ feed, admission, heartbeatMs }: Serving) {
+export function engineEvents({ feed, admission, heartbeatMs }: Generating) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const followed = c.req.query("follow");
     if (followed !== undefined && followed.length > 128) {

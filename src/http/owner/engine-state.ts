@@ -1,6 +1,7 @@
 // The engine's state as sent by its feed: the content of /ps, with latencies, memory and the block map.
 import type { StateEvent } from "../../api/owner/engine.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { Metrics } from "../frame/metrics.ts";
+import type { Runtime } from "../frame/serving.ts";
 import { psOf } from "./admin.ts";
 import { wireMemory } from "./model-states.ts";
 
@@ -9,7 +10,7 @@ const letters = [".", "c", "h", "s"];
 
 /** `followed`: names of the requests whose blocks are reported. */
 export async function engineState(
-  serving: Serving,
+  serving: Runtime & { metrics: Metrics },
   followed: readonly string[],
 ): Promise<StateEvent> {
   const { engine, admission, metrics } = serving;

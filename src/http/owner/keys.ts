@@ -8,6 +8,7 @@ import {
   RevokeKeyRequest,
   type RevokeKeyResponse,
 } from "../../api/owner/keys.ts";
+import type { Environment } from "../../hub/settings.ts";
 import {
   addKey as addToFile,
   KeyEntry,
@@ -20,9 +21,9 @@ import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import { readRequest } from "../frame/json-body.ts";
 import { noUse } from "../frame/metrics.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Keys } from "../frame/serving.ts";
 
-export function listKeys({ ring, metrics }: Serving) {
+export function listKeys({ ring, metrics }: Keys) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const use = await metrics.use();
     return c.json({
@@ -47,7 +48,7 @@ export function listKeys({ ring, metrics }: Serving) {
   };
 }
 
-export function addKey(serving: Serving) {
+export function addKey(serving: BodyReader & Keys & { env: Environment }) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { name, tier, limits } = await readRequest(c, serving, AddKeyRequest);
     const { error } = KeyEntry.shape.name.safeParse(name);
@@ -70,7 +71,7 @@ export function addKey(serving: Serving) {
 }
 
 /** Revokes a key; its running requests continue. */
-export function revokeKey(serving: Serving) {
+export function revokeKey(serving: BodyReader & Keys & { env: Environment }) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { name } = await readRequest(c, serving, RevokeKeyRequest);
     const path = keyFileOf(serving.settings, serving.env);
@@ -84,7 +85,7 @@ export function revokeKey(serving: Serving) {
 }
 
 /** Applies a keys file immediately, and forgets the usage of removed keys. */
-export function applyKeys({ ring, metrics }: Serving, keys: KeyFile | undefined): void {
+export function applyKeys({ ring, metrics }: Keys, keys: KeyFile | undefined): void {
   if (keys) ring.reload(keys);
   void metrics.keepKeys(ring.names);
 }

@@ -7,10 +7,10 @@ import {
   isEmbedder,
   type ModelDescription,
 } from "../../serve/model-description.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { ServedModels } from "../../serve/models.ts";
 
 /** Undefined if the name is ambiguous: it needs one file of several. */
-export function sourceOf(models: Serving["models"], name: string): ModelSource | undefined {
+export function sourceOf(models: ServedModels, name: string): ModelSource | undefined {
   try {
     return models.sourceOf(name);
   } catch (error) {

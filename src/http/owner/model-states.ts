@@ -4,16 +4,16 @@ import { type ModelStates, PlanRequest, type PlanResponse } from "../../api/owne
 import { EngineError } from "../../engine/client.ts";
 import type { EngineReport, ModelPlan } from "../../engine/protocol.ts";
 import { neededBytes, popularModels } from "../../hub/popular-models.ts";
-import { isOffline } from "../../hub/settings.ts";
+import { type Environment, isOffline } from "../../hub/settings.ts";
 import type { ListedModel } from "../../serve/models.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { readRequest } from "../frame/json-body.ts";
-import type { Serving } from "../frame/serving.ts";
+import type { BodyReader, Models, Runtime } from "../frame/serving.ts";
 import { withoutPath } from "./admin.ts";
 import { knownOf, sourceOf } from "./known-models.ts";
 
-export function modelStates(serving: Serving) {
-  const { models, engine } = serving;
+export function modelStates(serving: Runtime) {
+  const { models, engine, env } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { memory } = await engine.inspect();
     const listed: ModelStates["models"] = [];
@@ -25,14 +25,14 @@ export function modelStates(serving: Serving) {
     return c.json({
       memory: wireMemory(memory),
       models: listed,
-      popular: popularOf(serving, listed, memory.roomBytes),
+      popular: popularOf(env, listed, memory.roomBytes),
     } satisfies ModelStates);
   };
 }
 
 /** Empty if the name is ambiguous: it needs one file of several. */
 function stateOf(
-  { models, engine }: Serving,
+  { models, engine }: Runtime,
   { name, maxLength }: ListedModel,
   roomBytes: number,
 ): ModelStates["models"] {
@@ -64,7 +64,7 @@ function stateOf(
 }
 
 function popularOf(
-  { env }: Serving,
+  env: Environment,
   here: ModelStates["models"],
   roomBytes: number,
 ): ModelStates["popular"] {
@@ -86,7 +86,7 @@ export function wireMemory({ totalBytes, usableBytes, roomBytes }: EngineReport[
   };
 }
 
-export function planModel(serving: Serving) {
+export function planModel(serving: BodyReader & Models) {
   const { models } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model } = await readRequest(c, serving, PlanRequest);
