@@ -1,5 +1,5 @@
-// One batch from its current status to its end. Every step is in the store before the next begins, so that a
-// batch goes on where it was after a crash.
+// Runs one batch from its current status to its end. Every step is stored before the next begins, so that a batch
+// resumes after a crash.
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Batch, type BatchLine, isEnded, type LineFault, type Outcome } from "./batch.ts";
 import { isDiskFull } from "./database.ts";
@@ -16,17 +16,17 @@ export type LineRequest = {
 };
 
 export type RunOptions = Omit<InputRules, "endpoint"> & {
-  /** The response, or how long to wait before the batch goes on. */
+  /** The response, or the delay after which to retry the line. */
   answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
-  /** A status or a count has changed. */
+  /** Called when a status or a count changes. */
   onProgress?: (batch: Batch) => void;
-  /** The batch waits and tries again; without an id, expired files are not removed yet. */
+  /** The batch will be retried; without an id, removing expired files failed. */
   onError(id: string | undefined, error: unknown): void;
-  /** How long it waits then; five seconds by default. */
+  /** Delay before the retry; five seconds by default. */
   retryMs?: number;
 };
 
-/** Tries of a line, and of validating a batch, if the server itself fails. */
+/** Attempts per line, and to validate a batch, if the server itself fails. */
 const MAX_TRIES = 3;
 const RETRY_MS = 5000;
 
@@ -35,22 +35,22 @@ export class BatchRun {
   readonly #id: string;
   readonly #store: BatchStore;
   readonly #options: RunOptions;
-  /** Called when lines can be started, or places are free. */
+  /** Called when lines can start or places become free. */
   readonly #onChange: () => void;
-  /** The process stops: nothing is stored any more. */
+  /** Aborted at shutdown; nothing is stored afterwards. */
   readonly #stopping: AbortSignal;
-  /** Ends the current status early: cancelled, expired or stopped. */
+  /** Ends the current status early: on cancellation, expiry or shutdown. */
   readonly #interruption = new AbortController();
   readonly #inFlight = new Set<Promise<void>>();
   readonly #tries = new Map<number, number>();
   readonly #retryMs: number;
-  /** Errors other than those of a full disk. */
+  /** Number of errors, apart from a full disk. */
   #errors = 0;
   /** Lines to start, in order. */
   #next: BatchLine[] = [];
-  /** The last line that was read from the store. */
+  /** Number of the last line read from the store. */
   #cursor = 0;
-  /** Lines without an answer. */
+  /** Number of lines without an answer. */
   #left = 0;
   #onAnswered = () => {};
   #isOpen = false;
@@ -76,7 +76,6 @@ export class BatchRun {
     return this.#inFlight.size;
   }
 
-  /** Whether there is a line to start. */
   get hasNext(): boolean {
     if (!this.#isOpen || this.#pause) return false;
     if (this.#next.length === 0) {
@@ -86,7 +85,7 @@ export class BatchRun {
     return this.#next.length > 0;
   }
 
-  /** Only if `hasNext`. */
+  /** Requires `hasNext`. */
   startNext(): void {
     const line = this.#next.shift()!;
     const answering = this.#answer(line).catch((error: unknown) => {
@@ -100,18 +99,18 @@ export class BatchRun {
     });
   }
 
-  /** The status has changed, or the process stops. */
+  /** To be called when the status changes or the server stops. */
   interrupt(): void {
     this.#interruption.abort();
   }
 
-  /** Returns when the batch has ended, or the process stops. */
+  /** Returns when the batch has ended or the server stops. */
   async run(): Promise<void> {
     const expiry = this.#armExpiry();
     while (!this.#stopping.aborted) {
       try {
         const batch = this.#store.batch(this.#id);
-        // It is forgotten if enough others have ended before it.
+        // A batch that ended is deleted once enough newer ones have ended.
         if (!batch) break;
         this.#options.onProgress?.(batch);
         if (isEnded(batch)) break;
@@ -133,7 +132,7 @@ export class BatchRun {
     return setTimeout(() => this.interrupt(), Math.max(expiresAt * 1000 - Date.now(), 0));
   }
 
-  /** From one status to the next. */
+  /** Takes the batch to its next status. */
   async #step(batch: Batch): Promise<void> {
     switch (batch.status) {
       case "validating":
@@ -141,7 +140,7 @@ export class BatchRun {
         return await this.#validate(batch);
       case "in_progress":
         await this.#answerLines(batch);
-        // It may have been cancelled meanwhile.
+        // The batch may have been cancelled meanwhile.
         if (this.#is("in_progress")) this.#store.advance(this.#id, "finalizing");
         return;
       case "finalizing":
@@ -192,7 +191,7 @@ export class BatchRun {
     await this.#clear();
   }
 
-  /** Returns when all lines are answered, or the batch has to end without. */
+  /** Returns when all lines are answered or the batch is interrupted. */
   async #answerLines(batch: Batch): Promise<void> {
     this.#left = unansweredIn(batch);
     const { signal } = this.#interruption;
@@ -226,7 +225,7 @@ export class BatchRun {
   async #respond(line: BatchLine, signal: AbortSignal) {
     const { inputFile } = this.#store.batch(this.#id)!;
     const body = await readBody(this.#store.pathOf(inputFile), line).catch(() => undefined);
-    // Someone has removed it from the folder.
+    // Another program has removed the file from the folder.
     if (!body) return { status: 500, body: unreadable };
     return await this.#options.answer({
       owner: this.owner,
@@ -237,7 +236,7 @@ export class BatchRun {
     });
   }
 
-  /** The line is started again, ahead of others, after a pause of the whole batch. */
+  /** Requeues a line in its order; the whole batch pauses first. */
   #again(line: BatchLine, pauseMs: number): void {
     const at = this.#next.findIndex((other) => other.line > line.line);
     this.#next.splice(at < 0 ? this.#next.length : at, 0, line);
@@ -255,7 +254,7 @@ export class BatchRun {
     await this.#clear();
   }
 
-  /** What a batch that has ended leaves behind is only its output. */
+  /** Removes all data of an ended batch but its output. */
   async #clear(): Promise<void> {
     this.#store.removeUnused();
     await this.#removeLines();

@@ -1,8 +1,8 @@
-// What is known of an uploaded or written file, and of a batch. Times are Unix times in seconds, as on the wire.
+// Records of files and batches. Times are Unix times in seconds, as in the API.
 
 export type StoredFile = {
   id: string;
-  /** The name of the key that it belongs to. */
+  /** Name of the owning key. */
   owner: string;
   filename: string;
   purpose: "batch" | "batch_output";
@@ -21,10 +21,9 @@ export type BatchStatus =
   | "cancelling"
   | "cancelled";
 
-/** How a batch can end. */
 export type Outcome = Extract<BatchStatus, "completed" | "expired" | "cancelled">;
 
-/** Why an input file is not accepted. */
+/** An error in an input file. */
 export type LineFault = {
   code: string;
   message: string;
@@ -33,18 +32,17 @@ export type LineFault = {
   param: string | null;
 };
 
-/** What was asked for. */
 export type BatchOrder = {
   owner: string;
-  /** The endpoint of all lines; each line has its own where this is undefined. */
+  /** The endpoint of all lines; undefined if each line names its own. */
   endpoint: string | undefined;
   inputFile: string;
-  /** As the client wrote it. */
+  /** The completion window, as requested. */
   window: string;
-  /** Never if undefined. */
+  /** Undefined if the batch never expires. */
   expiresAt: number | undefined;
   metadata: Record<string, string> | undefined;
-  /** How long the output is kept; forever if undefined. */
+  /** Lifetime of the output files; unlimited if undefined. */
   outputSeconds: number | undefined;
 };
 
@@ -52,16 +50,16 @@ export type Batch = BatchOrder & {
   id: string;
   status: BatchStatus;
   createdAt: number;
-  /** When it got each status. */
+  /** Time of each status. */
   at: Partial<Record<BatchStatus, number>>;
   faults: readonly LineFault[];
   outputFile: string | undefined;
   errorFile: string | undefined;
-  /** Lines: `completed` with a response of 200, `failed` with any other or none. */
+  /** Numbers of lines: `completed` have a response with status 200, `failed` any other or none. */
   counts: { total: number; completed: number; failed: number };
 };
 
-/** One request of a batch: where its body is in the input file. */
+/** One request of a batch, with the position of its body in the input file. */
 export type BatchLine = {
   /** Counted from 1. */
   line: number;

@@ -1,4 +1,4 @@
-// All batches of a server. Their lines fill the places that other requests leave free; keys take turns.
+// Runs all batches of a server. Their lines use the capacity left by other requests, round-robin over keys.
 import type { Batch, BatchOrder } from "./batch.ts";
 import { isEnded } from "./batch.ts";
 import { BatchRun, type RunOptions } from "./batch-run.ts";
@@ -6,15 +6,15 @@ import { BatchStore } from "./store.ts";
 
 export type BatchesOptions = RunOptions & {
   folder: string;
-  /** How many lines may be in flight now. */
+  /** Maximum lines in flight at present. */
   places(): number;
-  /** And how many of one key. */
+  /** Maximum lines in flight per key. */
   placesOf(owner: string): number;
 };
 
-/** When to look again for places, if there is none at all. */
+/** Polling interval while there are no places. */
 const NO_PLACE_MS = 1000;
-/** How often expired files are removed. */
+/** Interval at which expired files are removed. */
 const SWEEP_MS = 60_000;
 
 export class Batches {
@@ -26,7 +26,7 @@ export class Batches {
   readonly #sweep: NodeJS.Timeout;
   #later: NodeJS.Timeout | undefined;
 
-  /** Goes on with unfinished batches. Throws StoreBusyError if another process has them. */
+  /** Resumes unfinished batches. Throws StoreBusyError if another process uses the folder. */
   constructor(options: BatchesOptions) {
     this.#options = options;
     this.store = new BatchStore(options.folder);
@@ -44,7 +44,7 @@ export class Batches {
     return batch;
   }
 
-  /** A batch that has ended, or is about to, stays as it is. */
+  /** Has no effect on a batch that has ended or is being finalized or cancelled. */
   cancel(batch: Batch): Batch {
     if (isEnded(batch) || batch.status === "cancelling" || batch.status === "finalizing") {
       return batch;
@@ -54,12 +54,12 @@ export class Batches {
     return cancelling;
   }
 
-  /** Returns when no batch is unfinished. */
+  /** Returns when all batches have ended. */
   async finished(): Promise<void> {
     while (this.#ends.size > 0) await Promise.all(this.#ends);
   }
 
-  /** Lines in flight are dropped, and answered after the next start. */
+  /** Drops lines in flight, which are answered after the next start. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     clearInterval(this.#sweep);
@@ -69,7 +69,7 @@ export class Batches {
     this.store.close();
   }
 
-  /** What cannot be removed, as on a full disk, stays until the next sweep. */
+  /** After an error, such as a full disk, the next sweep retries. */
   #removeUnused(): void {
     try {
       this.store.removeUnused();
@@ -100,10 +100,10 @@ export class Batches {
   #startLines(): void {
     if (this.#stopping.signal.aborted) return;
     const runs = [...this.#runs.values()];
-    // There is no line whose end would start others.
+    // No line in flight would trigger another attempt.
     if (sum(runs) === 0 && this.#options.places() === 0) this.#startLater();
     while (sum(runs) < this.#options.places()) {
-      // Keys take turns; of one key's batches the oldest goes first.
+      // The key with the fewest lines in flight is next, and of its batches the oldest.
       const lines = Map.groupBy(runs, ({ owner }) => owner);
       const [next] = runs
         .filter(({ owner }) => sum(lines.get(owner)!) < this.#options.placesOf(owner))

@@ -1,5 +1,5 @@
-// The SQLite database of files and batches. It is locked for as long as it is open, so that no two processes
-// answer the same lines; the lock is the system's, and free again when the process has died.
+// The SQLite database of files and batches. It stays locked while open, so that no two processes answer the same lines;
+// the system releases the lock when the process dies.
 import { Database, SQLiteError, type SQLQueryBindings } from "bun:sqlite";
 import { join } from "node:path";
 
@@ -12,7 +12,6 @@ const VERSION = 1;
 
 const full = ["ENOSPC", "EDQUOT", "EFBIG", "SQLITE_FULL"];
 
-/** Whether an error says that the disk has no room. */
 export function isDiskFull(error: unknown): boolean {
   const { code } = (error ?? {}) as { code?: unknown };
   return typeof code === "string" && (full.includes(code) || code.startsWith("SQLITE_IOERR"));
@@ -69,7 +68,7 @@ export type PageOrder = {
 export class BatchDatabase {
   readonly #db: Database;
 
-  /** Creates it if it is not there; throws StoreBusyError if another process has it open. */
+  /** Creates the database if needed; throws StoreBusyError if another process has it open. */
   constructor(folder: string) {
     this.#db = openDatabase(databaseIn(folder));
   }
@@ -78,7 +77,6 @@ export class BatchDatabase {
     this.#db.close();
   }
 
-  /** All of it happens, or nothing. */
   transaction(change: () => void): void {
     this.#db.transaction(change)();
   }
@@ -97,7 +95,7 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // After an unknown id there is nothing.
+      // An unknown id has no successors.
       after === undefined ? 1 : 0,
       limit + 1,
     );
@@ -127,12 +125,13 @@ function openDatabase(path: string): Database {
     db.run("PRAGMA locking_mode = EXCLUSIVE");
     db.run("PRAGMA auto_vacuum = INCREMENTAL");
     db.run("PRAGMA journal_mode = WAL");
-    // A killed process loses nothing. A power failure may lose the last lines, which are then answered again.
+    // A crash of the process loses nothing. A power failure may lose the last answers, which are then computed again.
     db.run("PRAGMA synchronous = NORMAL");
     const { user_version: version } = db.query("PRAGMA user_version").get() as {
       user_version: number;
     };
-    if (version > VERSION) throw new Error("the batches are those of a newer version of mlx-serve");
+    if (version > VERSION)
+      throw new Error("the batches were written by a newer version of mlx-serve");
     db.transaction(() => {
       if (version === 0) db.run(schema);
       db.run(`PRAGMA user_version = ${VERSION}`);

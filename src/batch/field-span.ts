@@ -1,12 +1,12 @@
-// Where the value of a field is in the text of a JSON object, so that it can be passed on as it was written: a
-// number that JavaScript cannot hold stays what it was.
+// Finds the value of a field in the text of a JSON object, to pass it on verbatim: numbers that JavaScript cannot
+// represent stay exact.
 
 const [QUOTE, BACKSLASH, COMMA, COLON] = [0x22, 0x5c, 0x2c, 0x3a];
 const [OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d];
 
 export type Span = { start: number; end: number };
 
-/** Of valid JSON. As for JSON.parse, the last field of a name counts. */
+/** Expects valid JSON. As in JSON.parse, the last of duplicate fields counts. */
 export function fieldSpan(json: Uint8Array, name: string): Span | undefined {
   let found: Span | undefined;
   let [depth, key, valueStart] = [0, { start: 0, end: 0 }, 0];
@@ -42,7 +42,7 @@ export function fieldSpan(json: Uint8Array, name: string): Span | undefined {
   return found;
 }
 
-/** Behind the quote that ends the string. */
+/** Offset after the closing quote. */
 function stringEnd(json: Uint8Array, start: number): number {
   for (let at = start + 1; at < json.length; at++) {
     if (json[at] === BACKSLASH) at++;

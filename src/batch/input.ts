@@ -1,29 +1,27 @@
-// The input file of a batch: one JSON object a line, each a request. All lines are checked before the first is
-// answered; what a request itself has to be is checked when it is answered, as for any client.
+// The input file of a batch: one request per line, as a JSON object. All lines are validated before the first is
+// answered; the body is validated when it is answered, as for any client.
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { BatchLine, LineFault } from "./batch.ts";
 import { fieldSpan } from "./field-span.ts";
 
-/** Faults that are reported; the lines after them are not read. */
+/** Maximum faults reported; reading stops there. */
 const MAX_FAULTS = 100;
 const MAX_CUSTOM_ID = 512;
 
 export type InputRules = {
-  /** The endpoint that all lines have to name; any of `endpoints` where it is undefined. */
+  /** The endpoint required of all lines; undefined allows any of `endpoints`. */
   endpoint: string | undefined;
   endpoints: readonly string[];
   maxLines: number;
-  /** Of one line. */
   maxLineBytes: number;
-  /** The value of a JSON text, what is wrong with it, or how long to wait before trying again. */
+  /** Parses a JSON text: the value, a problem, or the delay before a retry. */
   parse(bytes: Uint8Array<ArrayBuffer>): Promise<Parsed | { retryMs: number }>;
 };
 
 type Parsed = { value: unknown } | { problem: string };
 
-/** The lines of a file, as long as they have no fault. */
 export class BatchInput {
   readonly faults: LineFault[] = [];
   readonly #path: string;
@@ -36,7 +34,7 @@ export class BatchInput {
     this.#rules = rules;
   }
 
-  /** Lines without a fault; after the end, `faults` has the others. */
+  /** Yields valid lines; `faults` lists the others. */
   async *lines(signal: AbortSignal): AsyncGenerator<BatchLine> {
     const { maxLineBytes, maxLines } = this.#rules;
     let count = 0;
@@ -123,8 +121,8 @@ export class BatchInput {
       return wrong("url", `expected one of ${endpoints.join(", ")}`, "invalid_url");
     }
     if (!isObject(body)) return wrong("body", "expected an object");
-    if (body.stream === true) return wrong("body.stream", "a batch has no streams");
-    // As in OpenAI's API: models would take turns in memory, line by line.
+    if (body.stream === true) return wrong("body.stream", "batches cannot stream");
+    // As in OpenAI's API. Several models would be loaded and unloaded line by line.
     const model = body.model ?? "default";
     this.#model ??= model;
     if (model === this.#model) return undefined;
@@ -136,7 +134,7 @@ export class BatchInput {
   }
 }
 
-/** The body of a line's request, as it is written in the file. */
+/** Reads a line's request body verbatim. */
 export async function readBody(
   path: string,
   { offset, length }: BatchLine,
@@ -144,20 +142,20 @@ export async function readBody(
   await using file = await open(path);
   const bytes = new Uint8Array(length);
   const { bytesRead } = await file.read(bytes, 0, length, offset);
-  if (bytesRead < length) throw new Error("the input file is shorter than it was");
+  if (bytesRead < length) throw new Error("the input file has become shorter");
   return bytes;
 }
 
 type RawLine = {
   number: number;
   offset: number;
-  /** Undefined if there are too many. */
+  /** Undefined if the line is too long. */
   bytes: Uint8Array<ArrayBuffer> | undefined;
 };
 
 const NEW_LINE = 0x0a;
 
-/** A line that is too long is skipped, not kept. */
+/** Too long lines are skipped without buffering them. */
 async function* rawLines(
   path: string,
   maxBytes: number,

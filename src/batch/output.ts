@@ -1,17 +1,16 @@
-// The output of a batch: a line for each line of the input, in the same order. Those with a response of 200 are
-// in one file, all others in another.
+// The output of a batch: one line per input line, in the same order. Responses with status 200 go to the output file,
+// all others to the error file.
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { type Batch, nowSeconds, type Outcome, type StoredFile } from "./batch.ts";
 import { type AnsweredLine, type BatchStore, newId } from "./store.ts";
 
-/** The response to a line. */
 export type LineResponse = {
   status: number;
-  /** JSON, as a client would get it. */
+  /** JSON, as clients get it. */
   body: string;
 };
 
-/** Also the id of the line's request. */
+/** The x-request-id of a line, which is also in the output. */
 export function requestIdOf(batch: Pick<Batch, "id">, line: number): string {
   return `batch_req_${batch.id.replace("batch_", "")}-${line}`;
 }
@@ -38,10 +37,10 @@ const unanswered: Readonly<Record<Outcome, { code: string; message: string }>> =
   },
 };
 
-/** Answers may be long. */
+/** Lines read at once; answers may be long. */
 const LINES_AT_ONCE = 32;
 
-/** Every line of the output, in order, and whether it has a response of 200. */
+/** All output lines in order, and whether their responses have status 200. */
 function* outputLines(store: BatchStore, { id }: Pick<Batch, "id">, outcome: Outcome) {
   let after = 0;
   for (;;) {
@@ -70,7 +69,7 @@ export type WrittenOutput = {
   counts: Batch["counts"];
 };
 
-/** Writes both files, each only if it has lines. If it throws, there are none. */
+/** Writes both files, each only if it has lines. Leaves no file if it throws. */
 export async function writeOutput(
   store: BatchStore,
   batch: Batch,
@@ -99,7 +98,7 @@ export async function writeOutput(
   }
 }
 
-/** Bytes that are written at once. */
+/** Bytes per write. */
 const PIECE = 2 ** 18;
 
 class OutputFile {
@@ -129,7 +128,7 @@ class OutputFile {
     if (this.#pending.length >= PIECE) await this.#write();
   }
 
-  /** Undefined if it has no lines. */
+  /** Undefined if the file has no lines. */
   async end(): Promise<StoredFile | undefined> {
     if (this.lines === 0) return undefined;
     await this.#write();

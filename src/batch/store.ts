@@ -1,5 +1,5 @@
-// Files and batches on disk: the contents of files in a folder, all else in the database beside it. What is in
-// the database counts: a content without its row is what a crash has left, and is removed at the next start.
+// Files and batches on disk: file contents in a folder, everything else in a database. The database is authoritative: a
+// file without a row is left from a crash and removed at the next start.
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import {
@@ -13,10 +13,10 @@ import {
 } from "./batch.ts";
 import { BatchDatabase, type Page, type PageOrder } from "./database.ts";
 
-/** Rows that one transaction inserts or deletes: more would block other requests. */
+/** Maximum rows per transaction, so that it does not block other requests. */
 export const SLICE = 200;
 
-/** Finished batches of a key that are remembered. */
+/** Maximum ended batches kept per key. */
 const MAX_ENDED = 1000;
 
 export type AnsweredLine = BatchLine & { answer: string | null; isCompleted: number | null };
@@ -37,7 +37,7 @@ export class BatchStore {
   readonly #folder: string;
   readonly #db: BatchDatabase;
 
-  /** Creates what is not there; throws StoreBusyError if another process uses it. */
+  /** Creates the store if needed; throws StoreBusyError if another process uses it. */
   constructor(folder: string) {
     this.#folder = join(folder, "files");
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
@@ -49,14 +49,13 @@ export class BatchStore {
     this.#db.close();
   }
 
-  /** Where a file's content is. */
   pathOf(id: string): string {
     return join(this.#folder, id);
   }
 
   // Files
 
-  /** The content has to be at its path already. */
+  /** The content must already be at its path. */
   addFile(file: StoredFile): void {
     this.#db.run(
       "INSERT INTO files (id, owner, filename, purpose, bytes, createdAt, expiresAt) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -70,7 +69,7 @@ export class BatchStore {
     );
   }
 
-  /** Of one owner, or of any. */
+  /** `owner`: the required owner; undefined for any. */
   file(owner: string | undefined, id: string): StoredFile | undefined {
     const row = this.#db.get<FileRow>(
       `SELECT ${fileFields} FROM files WHERE id = ? AND owner = ifnull(?, owner) AND NOT isDeleted AND ifnull(expiresAt > ?, 1)`,
@@ -92,7 +91,7 @@ export class BatchStore {
     return { data: data.map(fileOf), hasMore };
   }
 
-  /** What a key has stored. Deleted files count until they are gone. */
+  /** Deleted files count until they are removed from disk. */
   usage(owner: string): { files: number; bytes: number } {
     return this.#db.get<{ files: number; bytes: number }>(
       "SELECT count(*) AS files, ifnull(sum(bytes), 0) AS bytes FROM files WHERE owner = ?",
@@ -100,13 +99,13 @@ export class BatchStore {
     )!;
   }
 
-  /** The content of a file that a batch reads stays until the batch has ended. */
+  /** The content of a file stays until no batch reads it. */
   deleteFile(id: string): void {
     this.#db.run("UPDATE files SET isDeleted = 1 WHERE id = ?", id);
     this.removeUnused();
   }
 
-  /** Removes files that are deleted or expired, and that no batch reads. */
+  /** Removes deleted and expired files that no batch reads. */
   removeUnused(): void {
     const unused = this.#db.all<{ id: string }>(
       `SELECT id FROM files WHERE (isDeleted OR expiresAt <= ?)
@@ -150,14 +149,14 @@ export class BatchStore {
     return row && batchOf(row);
   }
 
-  /** Of one owner, or of all. */
+  /** `owner`: undefined for all. */
   batches(owner: string | undefined, page: PageOrder): Page<Batch> {
     const [where, values] = owner === undefined ? ["TRUE", []] : ["owner = ?", [owner]];
     const found = this.#db.page<BatchRow>("batches", batchFields, where, values, page);
     return { data: found.data.map(batchOf), hasMore: found.hasMore };
   }
 
-  /** Of all keys, the oldest first. */
+  /** Oldest first; of all keys without `owner`. */
   unfinished(owner?: string): Batch[] {
     return this.#db
       .all<BatchRow>(
@@ -167,7 +166,7 @@ export class BatchStore {
       .map(batchOf);
   }
 
-  /** Gives a batch its next status, and with it other fields and the files that were written for it. */
+  /** Sets the next status, together with other fields and the files written for the batch. */
   advance(
     id: string,
     status: BatchStatus,
@@ -225,7 +224,7 @@ export class BatchStore {
     });
   }
 
-  /** The first lines after this one that have no answer. */
+  /** The first unanswered lines after this one. */
   unanswered(batch: string, after: number, limit: number): BatchLine[] {
     return this.#db.all<BatchLine>(
       `SELECT ${lineFields} FROM lines WHERE batch = ? AND line > ? AND answer IS NULL ORDER BY line LIMIT ?`,
@@ -244,7 +243,7 @@ export class BatchStore {
     );
   }
 
-  /** The answer and the count of it, together or not at all. A line that has one keeps it. */
+  /** Stores and counts an answer atomically; an earlier answer is kept. */
   answer(batch: string, line: number, answer: string, isCompleted: boolean): void {
     this.#db.transaction(() => {
       const { changes } = this.#db.run(
@@ -260,7 +259,7 @@ export class BatchStore {
     });
   }
 
-  /** Some lines of batches that need them no longer; false if there are none. */
+  /** Deletes a slice of a batch's lines; returns false if none are left. */
   removeLines(batch: string): boolean {
     const { changes } = this.#db.run(
       "DELETE FROM lines WHERE rowid IN (SELECT rowid FROM lines WHERE batch = ? LIMIT ?)",
@@ -271,14 +270,14 @@ export class BatchStore {
     return changes > 0;
   }
 
-  /** What a crash has left. */
+  /** Removes leftovers of a crash. */
   #removeStrays(): void {
     this.removeUnused();
     const known = new Set(this.#db.all<{ id: string }>("SELECT id FROM files").map(({ id }) => id));
     for (const name of readdirSync(this.#folder)) {
       if (!known.has(name)) rmSync(this.pathOf(name), { force: true });
     }
-    // A batch that was being validated is validated again.
+    // A batch in validation is validated again.
     this.#db.run(
       "DELETE FROM lines WHERE batch NOT IN (SELECT id FROM batches WHERE status IN ('in_progress', 'finalizing', 'cancelling'))",
     );

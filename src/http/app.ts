@@ -28,7 +28,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    // Names of models have slashes: an id that no route continues takes the rest of the path.
+    // Model names contain slashes: a trailing id matches the rest of the path, unless a longer route exists.
     const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
     const path = route.path
       .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
@@ -38,7 +38,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
 
   app.notFound((c) => {
     const allowed = methods.filter((method) =>
-      // Middleware is for all methods.
+      // Middleware matches all methods.
       app.router
         .match(method, c.req.path)[0]
         .some(([[, { method }]]) => method !== METHOD_NAME_ALL),
@@ -50,7 +50,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   return app;
 }
 
-/** Without routes: requests are logged, and errors become responses. */
+/** An app without routes: logs requests and turns errors into responses. */
 export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
@@ -64,9 +64,9 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
-    // A ZodError's own message has many lines.
+    // A ZodError's own message spans several lines.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
-    // One that was made on purpose has told why.
+    // An ApiError is deliberate, and logged where it is thrown.
     const isUnforeseen = answer.status === 500 && !(error instanceof ApiError);
     if (isUnforeseen) log.error({ id: record.id, err: error }, "failed");
     return refusalResponse(c, answer);
@@ -74,7 +74,7 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
   return app;
 }
 
-/** What a request for the route passes. */
+/** The middleware of a route, then its handler. */
 export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   const { access, isLimited, isClosedByDrain, priority = "HIGH", handler } = route;
   return [
@@ -85,7 +85,7 @@ export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   ];
 }
 
-/** Every error is in the dialect of the route, also one from before the route. */
+/** Sets the dialect before the route runs, so that errors of the middleware have it too. */
 const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { path } = c.req;
   const route = routes.find(

@@ -1,5 +1,5 @@
-// The lines of batches as requests: the same handlers, checks, limits and errors as for a client, at low
-// priority, and without a socket.
+// Answers the lines of batches as requests without a socket, at low priority: with the handlers, checks, limits and
+// errors that clients get.
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
@@ -12,18 +12,17 @@ import { JsonStructure } from "./frame/json-structure.ts";
 import type { Serving } from "./frame/serving.ts";
 import { routes } from "./routes.ts";
 
-/** Of one batch, as in OpenAI's API. */
+/** Maximum lines per batch, as in OpenAI's API. */
 const MAX_LINES = 50_000;
-/** What a line has besides the body of its request. */
+/** Maximum bytes of a line besides the body of its request. */
 const MAX_ENVELOPE_BYTES = 4096;
-/** How long lines wait for their key: it may be in another configuration of the server. */
+/** Retry interval of lines whose key is missing: it may come back with another configuration. */
 const NO_KEY_RETRY_MS = 10_000;
-/** How long a line waits while too many long texts are being encoded. */
+/** Retry interval of a line while the encoder is busy. */
 const BUSY_RETRY_MS = 1000;
-/** Statuses that tell a client to try again later; 529 is Anthropic's for 503. */
+/** Statuses that are retried; 529 is Anthropic's for 503. */
 const busy = [429, 503, 529];
 
-/** Batches whose lines this server answers. */
 export function batchesOptions(serving: Serving, folder: string): BatchesOptions {
   const { settings, admission, log, encoder, ring, models } = serving;
   return {
@@ -37,7 +36,7 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
         structure.check(bytes);
         if (!structure.isLong) return { value: parseJson(bytes) };
         const client = { key: "batches", signal: new AbortController().signal, charge() {} };
-        // The encoder detaches the buffer it is given, and the line is read again.
+        // The encoder detaches its buffer, but the line is read again.
         return { value: await encoder.parse(bytes.slice(), client) };
       } catch (error) {
         if (error instanceof JsonTextError) return { problem: "The line is not valid JSON." };
@@ -47,19 +46,22 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
       }
     },
     places() {
-      // Lines would keep their model in use, and another one would never be loaded.
+      // Lines would keep their model busy, so that another one is never loaded.
       if (models.lacksRoom) return 0;
       const maxBatch = settings.batching ? settings.maxBatchSize : 1;
       return Math.max(1, maxBatch - admission.others);
     },
     placesOf(owner) {
       const { concurrent = Number.POSITIVE_INFINITY } = ring.named(owner)?.limiter ?? {};
-      // One is left for the key's other requests, if it may have more.
+      // Leaves one place for the key's other requests, if its limit allows.
       return Math.max(1, concurrent - 1);
     },
     answer: lineAnswerer(serving),
     onError(batch, error) {
-      const told = batch === undefined ? "expired files are not removed" : "a batch has to wait";
+      const told =
+        batch === undefined
+          ? "expired files cannot be removed"
+          : "a batch has failed and will be retried";
       log.error({ batch, err: error }, told);
     },
   };

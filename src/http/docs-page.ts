@@ -1,5 +1,5 @@
-// The API as a web page: one file without scripts, fonts or images, so that it works offline and under a
-// strict content security policy. It is made from the OpenAPI document alone.
+// Renders the OpenAPI document as a web page without scripts, fonts or images, so that it works offline and under a
+// strict content security policy.
 import { html } from "hono/html";
 import type { Route } from "./frame/route.ts";
 import type { JsonSchema, OpenApiDocument, Operation } from "./openapi.ts";
@@ -11,7 +11,7 @@ type Entry = { method: Route["method"]; path: string; operation: Operation };
 type Field = { name: string; type: string; required: boolean; description: string };
 
 const keyNote =
-  "Requests need a key of this server, as the header `Authorization: Bearer <key>`. The examples take it from the variable `MLX_SERVE_API_KEY`.";
+  "Requests need an API key in the header `Authorization: Bearer <key>`. The examples read it from the variable `MLX_SERVE_API_KEY`.";
 
 export function docsPage(document: OpenApiDocument): Html {
   const { info, paths, components } = document;
@@ -101,7 +101,7 @@ function curl({ method, path, operation }: Entry, { url, needsKey }: DocumentedS
 
 function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   const fields = fieldsOf(schema, "", schemas);
-  // Variants of an object have fields in common.
+  // Variants of an object share fields.
   const unique = new Map(fields.map((field) => [JSON.stringify(field), field]));
   return html`<details><summary>${title}</summary><table>${[...unique.values()].map(
     ({ name, type, required, description }) => html`<tr>
@@ -109,7 +109,7 @@ function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   )}</table></details>`;
 }
 
-/** Every field below the schema, named by its path. */
+/** All fields of the schema, nested ones by their path. */
 function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
   const {
     properties = {},
@@ -153,7 +153,7 @@ function typeOf(schema: JsonSchema, schemas: Schemas): string {
   return `${Array.isArray(type) ? type.join(" or ") : (type ?? "anything")}${rangeOf(schema)}`;
 }
 
-/** The range of a number, unless it is only that of a safe integer. */
+/** The range of a number; bounds that only mean a safe integer are omitted. */
 function rangeOf({ minimum, exclusiveMinimum, maximum }: JsonSchema): string {
   const above = exclusiveMinimum === undefined ? "" : "above ";
   const from = Number(exclusiveMinimum ?? minimum ?? Number.MIN_SAFE_INTEGER);

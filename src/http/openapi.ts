@@ -1,5 +1,5 @@
-// The OpenAPI document, made from the table of routes. Fields and their limits come from the zod schemas
-// that parse the requests.
+// Builds the OpenAPI document from the table of routes. Fields and limits come from the zod schemas that parse the
+// requests.
 import type { Context } from "hono";
 import { z } from "zod";
 import { version } from "../../package.json";
@@ -35,9 +35,7 @@ export type OpenApiDocument = {
 };
 
 export type OpenApiOptions = {
-  /** Where the server is. */
   url?: string;
-  /** Whether clients must send one. */
   needsKey?: boolean;
 };
 
@@ -55,7 +53,7 @@ export function openApiDocument(
       title: "mlx-serve",
       version,
       description:
-        "Language models on MLX over the APIs of OpenAI, Anthropic and Ollama. A parameter that is null counts as absent. " +
+        "Language models on MLX over the APIs of OpenAI, Anthropic and Ollama. A null parameter counts as absent. " +
         "Unsupported parameters are rejected, and unknown fields are ignored.",
     },
     servers: [{ url }],
@@ -68,7 +66,7 @@ export function openApiDocument(
   };
 }
 
-/** The server as the client of this request knows it, behind a proxy too. */
+/** The server as the client sees it, possibly through a proxy. */
 export function askedAt(c: Context<HttpEnv>, ring: KeyRing): Required<OpenApiOptions> {
   const scheme = c.req.header("x-forwarded-proto") === "https" ? "https" : "http";
   return { url: `${scheme}://${c.req.header("host")}`, needsKey: !ring.open };
@@ -114,8 +112,8 @@ function answer(route: Route, status: number) {
 }
 
 /**
- * One event of a stream, or one line of it. The body is not JSON, so the schema describes an event's fields, as OpenAPI 3.2's
- * itemSchema does, and the JSON is the content of its data.
+ * The schema of one event or line of a stream. Server-sent events are not JSON: as with OpenAPI 3.2's itemSchema, the
+ * schema describes the fields of an event, and its data contains JSON.
  */
 function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
   const json = { anyOf: [refTo(event), refTo(dialect.errorSchema)] };
@@ -148,20 +146,20 @@ const descriptions: Readonly<Record<number, string>> = {
   400: "The request is invalid: `param` names the parameter",
   401: "No key, or an unknown key",
   403: "Not allowed",
-  404: "What the request names does not exist",
+  404: "The requested object does not exist",
   408: "The body arrived too slowly",
-  409: "The model is answering requests, or is not loaded",
+  409: "Conflict with the current state, such as a busy model",
   413: "The body is too large",
-  415: "The body is not of the type that is expected, or compressed",
+  415: "The body has the wrong media type or is compressed",
   429: "Too many requests: Retry-After says when to try again",
   500: "Internal error",
-  502: "The hub does not give what is asked for",
+  502: "The hub did not return the requested files",
   503: "Loading, draining or down",
   504: "The request timeout has passed",
-  507: "The server has no room to store it",
+  507: "The disk is full",
 };
 
-/** postV1ChatCompletions of post /v1/chat/completions. */
+/** For example, postV1ChatCompletions for post /v1/chat/completions. */
 function operationId(method: string, path: string): string {
   const words = path.match(/\w+/g) ?? [];
   return method + words.map((word) => word[0]!.toUpperCase() + word.slice(1)).join("");

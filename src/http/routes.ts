@@ -1,4 +1,4 @@
-// The table of routes. The app, the OpenAPI document and the documentation are made from it.
+// The table of routes, from which the app, the OpenAPI document and the documentation are built.
 import {
   CountTokensRequest,
   CountTokensResponse,
@@ -94,31 +94,31 @@ export const routes: readonly Route[] = [
   {
     ...chatCompletion,
     path: "/v1/chat/completions",
-    summary: "The next message of a chat",
+    summary: "Generate the next message of a chat",
     isForBatches: true,
   },
   {
     ...textCompletion,
     path: "/v1/completions",
-    summary: "The continuation of a text",
+    summary: "Continue a text",
     isForBatches: true,
   },
   {
     ...chatCompletion,
     path: "/v1/batch/chat/completions",
-    summary: "The same as /v1/chat/completions, at low priority",
+    summary: "Like /v1/chat/completions, at low priority",
     priority: "LOW",
   },
   {
     ...textCompletion,
     path: "/v1/batch/completions",
-    summary: "The same as /v1/completions, at low priority",
+    summary: "Like /v1/completions, at low priority",
     priority: "LOW",
   },
   {
     method: "post",
     path: "/v1/messages",
-    summary: "The next message of a chat, as Anthropic's API",
+    summary: "Generate the next message of a chat (Anthropic's API)",
     tag: "Text",
     request: MessagesRequest,
     response: MessagesResponse,
@@ -138,7 +138,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/v1/messages/count_tokens",
-    summary: "The number of tokens in the prompt of a message, as Anthropic's API",
+    summary: "Count the tokens of a prompt (Anthropic's API)",
     tag: "Tokens",
     request: CountTokensRequest,
     response: CountTokensResponse,
@@ -154,7 +154,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/v1/responses",
-    summary: "The next response of a conversation, as OpenAI's Responses API",
+    summary: "Generate the next response of a conversation (OpenAI's Responses API)",
     tag: "Text",
     request: ResponsesRequest,
     response: ResponseObject,
@@ -171,7 +171,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/responses/{id}/input_items",
-    summary: "What a stored response was made from",
+    summary: "List the input items of a stored response",
     tag: "Text",
     response: InputItemList,
     errors: [400, 404],
@@ -181,7 +181,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/responses/{id}",
-    summary: "A stored response",
+    summary: "Get a stored response",
     tag: "Text",
     response: ResponseObject,
     errors: [400, 404],
@@ -201,7 +201,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/v1/embeddings",
-    summary: "Vectors of texts, if the model is an embedding model",
+    summary: "Embed texts, if the model is an embedding model",
     tag: "Text",
     request: EmbeddingRequest,
     response: EmbeddingResponse,
@@ -231,7 +231,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/files",
-    summary: "The files of the key",
+    summary: "List the files of the key",
     tag: "Files and batches",
     response: FileList,
     errors: [400, 503],
@@ -241,7 +241,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/files/{id}/content",
-    summary: "The content of a file",
+    summary: "Download a file",
     tag: "Files and batches",
     mediaType: "application/octet-stream",
     errors: [404, 503],
@@ -251,7 +251,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/files/{id}",
-    summary: "One file",
+    summary: "Describe a file",
     tag: "Files and batches",
     response: FileObject,
     errors: [404, 503],
@@ -261,7 +261,7 @@ export const routes: readonly Route[] = [
   {
     method: "delete",
     path: "/v1/files/{id}",
-    summary: "Delete a file; a batch that reads it goes on",
+    summary: "Delete a file; a batch that reads it continues",
     tag: "Files and batches",
     response: FileDeleted,
     errors: [404, 503],
@@ -271,7 +271,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/v1/batches",
-    summary: "Answer the requests of a file at low priority",
+    summary: "Create a batch: answer the requests of a file at low priority",
     tag: "Files and batches",
     request: BatchRequest,
     response: BatchObject,
@@ -288,7 +288,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/batches",
-    summary: "The batches of the key",
+    summary: "List the batches of the key",
     tag: "Files and batches",
     response: BatchList,
     errors: [400, 503],
@@ -298,7 +298,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/batches/{id}",
-    summary: "One batch and how far it is",
+    summary: "Get a batch with its progress",
     tag: "Files and batches",
     response: BatchObject,
     errors: [404, 503],
@@ -308,7 +308,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/v1/batches/{id}/cancel",
-    summary: "End a batch early; what is answered stays",
+    summary: "Cancel a batch; completed answers are kept",
     tag: "Files and batches",
     response: BatchObject,
     errors: [404, 503, 507],
@@ -319,7 +319,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/tokenize",
-    summary: "The tokens of a text or a chat",
+    summary: "Tokenize a text or a chat",
     tag: "Tokens",
     request: TokenizeRequest,
     response: TokenizeResponse,
@@ -334,7 +334,7 @@ export const routes: readonly Route[] = [
   {
     method: "post",
     path: "/detokenize",
-    summary: "The text of tokens",
+    summary: "Turn tokens into text",
     tag: "Tokens",
     request: DetokenizeRequest,
     response: DetokenizeResponse,
@@ -349,7 +349,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/models",
-    summary: "The available models",
+    summary: "List the available models",
     tag: "Models",
     response: ModelList,
     access: "key",
@@ -358,7 +358,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/v1/models/{id}",
-    summary: "One model",
+    summary: "Describe a model",
     tag: "Models",
     response: Model,
     errors: [404],
@@ -416,7 +416,7 @@ export const routes: readonly Route[] = [
   {
     method: "get",
     path: "/metrics",
-    summary: "Counters and histograms for Prometheus: all for the owner, a key's own for others",
+    summary: "Prometheus metrics: all of them for the owner, other keys get their own",
     tag: "Server",
     mediaType: "text/plain",
     access: "key",

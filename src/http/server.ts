@@ -1,5 +1,5 @@
-// The server: an engine, its models and a socket, started together and stopped in order. First new requests
-// are rejected and batches stop, then the running requests finish, then the socket closes, then the engine stops.
+// Starts the engine, its models and the socket, and stops them in order: new requests are rejected and batches stop,
+// running requests finish, the socket closes, the engine stops.
 import { join } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
 import type { Settings } from "../config/settings.ts";
@@ -33,41 +33,41 @@ export type ServingOptions = {
   model: ModelSource;
   chatTemplate?: string | undefined;
   keys: KeyFile | undefined;
-  /** The key of the server's own command line. */
+  /** The key that the command line on this machine uses. */
   localKey: string;
   worker: WorkerSetup;
-  /** Processes that models are divided among: they end with the server. */
+  /** Processes that models are divided among; they end with the server. */
   ranks?: RankGroup | undefined;
   env?: Environment;
   log: Logger;
   onActivity?: EngineHooks["onActivity"];
-  /** How long a stream may be without events before a heartbeat is sent. */
+  /** Silence in a stream after which a heartbeat is sent. */
   heartbeatSeconds?: number;
 };
 
 export type ServerOptions = ServingOptions & {
-  /** How long a connection may be idle, or a stream unread, before it is closed. */
+  /** Timeout of idle connections and of unread streams. */
   idleSeconds?: number;
 };
 
 export type RunningServer = {
   serving: Serving;
   url: string;
-  /** With --ollama-port. */
+  /** Set with --ollama-port. */
   ollamaUrl: string | undefined;
-  /** The default model, once it is loaded. */
+  /** Resolves once the default model is loaded. */
   ready: Promise<ServedModel>;
-  /** Lets running requests finish until the drain timeout, then stops. */
+  /** Lets running requests finish, at most for the drain timeout, then stops. */
   drain(): Promise<void>;
 };
 
-/** How long clients may take to read the rest of their responses when the server stops. */
+/** Time for clients to read the rest of their responses at shutdown. */
 const WRITE_MS = 1000;
 
-/** All of a server but the socket. */
+/** A server without its socket. */
 export type RunningServing = {
   serving: Serving;
-  /** Ends it; requests should have ended before. */
+  /** To be called after all requests have ended. */
   stop(): Promise<void>;
 };
 
@@ -88,7 +88,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engine = await EngineClient.start(worker, hooks, options.ranks);
   await using made = new AsyncDisposableStack();
   made.defer(() => engine.stop());
-  // Set after the start: an engine that cannot start at all makes `start` throw.
+  // Set after the start, because `start` itself throws if the engine cannot start.
   hooks.onFailure = (error) => {
     models.restore();
     log.error({ err: error }, "the engine has ended; restarting it");
@@ -176,13 +176,13 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();
-      // Requests that wait for a model end now; those that run may finish.
+      // Requests waiting for a model end now; running ones may finish.
       engine.refuseLoads();
       for (const listener of listeners) listener.closeAfterResponses();
-      // Lines are answered after the next start. They end first, so that none is refused.
+      // Batches stop first, so that no line is refused; open lines are answered after the next start.
       const batchesStopped = batches.stop();
       await Promise.all([batchesStopped, admission.drain(settings.drainTimeout, error)]);
-      // The last responses are complete, but may not be written yet.
+      // The last responses are complete but possibly not yet written.
       await Promise.all(listeners.map((listener) => listener.stop(WRITE_MS)));
       await stop();
     };
@@ -193,7 +193,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   }
 }
 
-/** All of the ports that are set, or none of them. */
+/** Listens on all ports that are set, or on none. */
 async function listenOn(
   ports: readonly (number | undefined)[],
   listen: (port: number) => Listener,
@@ -211,7 +211,7 @@ async function listenOn(
   return listeners;
 }
 
-/** The response to what is no request for the app. It has a line in the log all the same. */
+/** Answers and logs an input that never reaches the app, such as malformed HTTP. */
 function refused(error: unknown, { log, metrics }: Generating): Response {
   const id = requestId(undefined);
   const response = errorResponse(error);
@@ -237,7 +237,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
     snapshotBytes: settings.snapshotMemory,
-    // Between two steps, requests that will run in the next one are waiting too, and so are lines of batches.
+    // Requests that join the next step, and lines of batches, also wait between two steps.
     maxWaiting: 2 * maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen,
     stepMs: settings.stepTime,

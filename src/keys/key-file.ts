@@ -25,17 +25,17 @@ export class KeyFileError extends Error {
 
 const positive = z.int().positive();
 
-// Too short for a key or a hash, so that errors may show a name.
+// Shorter than any key or hash, so that errors may show it.
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/;
 
-/** The names that the server gives itself. */
+/** Names that the server assigns itself. */
 const reserved = /^(anonymous|local|api-key-\d+)$/;
 
 export const KeyEntry = z.strictObject({
   name: z
     .string()
     .regex(namePattern, "expected up to 40 letters, digits, dots, dashes and underscores")
-    .refine((name) => !reserved.test(name), "the server uses this name itself"),
+    .refine((name) => !reserved.test(name), "this name is reserved"),
   sha256: z
     .string()
     .toLowerCase()
@@ -63,12 +63,11 @@ export const KeyFile = z.strictObject({ keys: z.array(KeyEntry) }).check(({ valu
 });
 export type KeyFile = z.infer<typeof KeyFile>;
 
-/** Where the file is unless the user says otherwise. */
 export function defaultKeyFile(env: Environment = process.env): string {
   return join(configFolder(env), "keys.json");
 }
 
-/** The file that a server with these settings reads. */
+/** The keys file of a server with these settings. */
 export function keyFileOf(
   { keysFile }: { keysFile?: string | undefined },
   env?: Environment,
@@ -84,7 +83,7 @@ export function newKey(): string {
   return `sk-mlx-${randomBytes(32).toString("base64url")}`;
 }
 
-/** What the file says, or undefined where there is none. */
+/** Undefined if the file does not exist. */
 export function readKeyFile(path: string): KeyFile | undefined {
   let text: string;
   try {
@@ -99,14 +98,14 @@ export function readKeyFile(path: string): KeyFile | undefined {
   throw new KeyFileError(`${path}: ${describe(result.error.issues[0]!, value)}`);
 }
 
-/** A line about a file that others than its owner can read. */
+/** A warning if other users can access the file. */
 export function keyFileWarning(path: string): string | undefined {
   const file = statSync(path, { throwIfNoEntry: false });
   if (!file || (file.mode & 0o077) === 0) return undefined;
   return `${path} can be read or written by others: \`chmod 600 ${path}\``;
 }
 
-/** Reads, changes and replaces the file atomically, also against concurrent changes by other processes. */
+/** Changes and replaces the file atomically, under a lock against other processes. */
 export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEntry[]): void {
   const target = resolveLink(path);
   try {
@@ -122,7 +121,7 @@ export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEnt
   }
 }
 
-/** Returns the new key, which is kept nowhere; undefined where the name is taken. */
+/** Returns the new key, which is not stored anywhere; undefined if the name is taken. */
 export function addKey(
   path: string,
   { name, tier, limits }: Pick<KeyEntry, "name" | "tier" | "limits">,
@@ -138,7 +137,7 @@ export function addKey(
   return isTaken ? undefined : key;
 }
 
-/** False where no key has this name. */
+/** Returns false if no key has this name. */
 export function revokeKey(path: string, name: string): boolean {
   let isThere = false;
   changeKeyFile(path, (entries) => {
@@ -178,7 +177,7 @@ function parse(path: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // The parser's message may contain part of the text.
+    // The parser's message may contain a part of the file.
     throw new KeyFileError(`${path}: not valid JSON`);
   }
 }
@@ -194,7 +193,7 @@ function describe(issue: z.core.$ZodIssue, file: unknown): string {
 function problem(issue: z.core.$ZodIssue): string {
   if (issue.code !== "unrecognized_keys") return issue.message;
   const [field] = issue.keys;
-  return isName(field) ? `there is no field ${field}` : "there is a field too many";
+  return isName(field) ? `there is no field ${field}` : "there is an unknown field";
 }
 
 const isName = (value: unknown) => typeof value === "string" && namePattern.test(value);

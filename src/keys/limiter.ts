@@ -1,6 +1,6 @@
-// Rate limits of one key: requests per minute, tokens per minute, concurrent requests. The first two are
-// token buckets that refill continuously. A request is admitted while the bucket is not empty, and usage is
-// charged as it happens, so one request can overdraw its bucket and the next ones wait.
+// Limits of one key: requests per minute, tokens per minute, concurrent requests. The first two are token buckets that
+// refill continuously. A request is admitted while the bucket is not empty and charged as it runs, so it may overdraw
+// the bucket, and the next requests wait.
 
 export type Limits = {
   requestsPerMinute?: number | undefined;
@@ -8,7 +8,7 @@ export type Limits = {
   concurrent?: number | undefined;
 };
 
-/** Milliseconds of a clock that never goes back. */
+/** A monotonic clock, in milliseconds. */
 export type Clock = () => number;
 
 export type Limited = {
@@ -17,7 +17,7 @@ export type Limited = {
   retryAfterMs: number;
 };
 
-/** Retry-After for the concurrency limit: when a running request will end is unknown. */
+/** Retry-After of the concurrency limit: the end of running requests is unknown. */
 const CONCURRENT_RETRY_MS = 1000;
 
 export const rateLimitHeaders = ["requests", "tokens"].flatMap((kind) =>
@@ -36,7 +36,7 @@ export class KeyLimiter {
     this.setLimits(limits);
   }
 
-  /** Requests under way. */
+  /** Running requests. */
   get active(): number {
     return this.#active;
   }
@@ -45,19 +45,19 @@ export class KeyLimiter {
     return this.#limits;
   }
 
-  /** Requests that may be under way at once; undefined if there is no limit. */
+  /** Maximum concurrent requests; undefined if unlimited. */
   get concurrent(): number | undefined {
     return this.#limits.concurrent;
   }
 
-  /** Keeps the usage so far. */
+  /** Keeps the current usage. */
   setLimits(limits: Limits): void {
     this.#requests = resized(this.#requests, limits.requestsPerMinute, this.#now);
     this.#tokens = resized(this.#tokens, limits.tokensPerMinute, this.#now);
     this.#limits = limits;
   }
 
-  /** Admits a request; a refused one is not charged. */
+  /** Admits a request; refused ones are not charged. */
   begin(): Lease | Limited {
     const limited = this.#limited();
     if (limited) return limited;
@@ -86,7 +86,7 @@ export class KeyLimiter {
     return { reason: "concurrent", limit: concurrent, retryAfterMs: CONCURRENT_RETRY_MS };
   }
 
-  /** As OpenAI sends them, for the limits that are set. */
+  /** OpenAI's rate-limit headers, for the limits that are set. */
   headers(): Record<string, string> {
     const entries = this.#buckets().flatMap(([kind, bucket]) => [
       [`x-ratelimit-limit-${kind}`, `${bucket.perMinute}`],
@@ -107,7 +107,7 @@ export class KeyLimiter {
   }
 }
 
-/** An admitted request. It counts as running until it is ended; ending it twice has no effect. */
+/** An admitted request. It counts as running until `end`, which is idempotent. */
 export class Lease {
   readonly #charge: (tokens: number) => void;
   readonly #release: () => void;
@@ -119,7 +119,7 @@ export class Lease {
     this.#release = release;
   }
 
-  /** Whether something else than the handler's return ends it. */
+  /** Whether the lease outlives its handler. */
   get held(): boolean {
     return this.#held;
   }
@@ -128,7 +128,7 @@ export class Lease {
     this.#charge(tokens);
   }
 
-  /** For an answer that goes on after the handler's return: ends the lease when that is over. */
+  /** Ends the lease with this promise instead of the handler, for streamed responses. */
   endWith(over: Promise<unknown>): void {
     this.#held = true;
     const end = () => this.end();
@@ -142,7 +142,7 @@ export class Lease {
   }
 }
 
-/** A token bucket of one minute's worth. Its only state is the time at which it is full again. */
+/** A token bucket with a capacity of one minute. Its only state is the time at which it is full again. */
 class Bucket {
   readonly perMinute: number;
   readonly #now: Clock;
@@ -155,7 +155,7 @@ class Bucket {
     this.#now = now;
   }
 
-  /** More than it holds where it is overdrawn. */
+  /** Exceeds the capacity if overdrawn. */
   get used(): number {
     return this.#missingMs / this.#msEach;
   }
@@ -184,7 +184,7 @@ function resized(
   return next;
 }
 
-/** "12ms", "1.5s", "6m0s", "1h0m0s": as Go writes durations, and OpenAI with it. */
+/** Formats as Go, and thus OpenAI, does: "12ms", "1.5s", "6m0s", "1h0m0s". */
 export function formatDuration(ms: number): string {
   if (ms > 0 && ms < 1000) return `${ms}ms`;
   const [hours, minutes] = [Math.floor(ms / 3_600_000), Math.floor(ms / 60_000) % 60];

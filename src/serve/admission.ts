@@ -1,20 +1,20 @@
-// Admission of requests: bounds how many the server has at once. At shutdown it waits for them, and aborts
-// the ones that take too long.
+// Admission control: bounds the number of concurrent requests. At shutdown, waits for them and aborts those that take
+// too long.
 
 export type Phase = "open" | "draining";
 
 /** One admitted request. */
 export type Entry = {
-  /** What `cancel` finds it by. */
+  /** Identifies the request for `cancel`. */
   name: string;
-  /** Called when the shutdown does not wait for it any longer. */
+  /** Called by `cancel`, and at the deadline of a shutdown. */
   onAbort: (error: Error) => void;
   leave(): void;
 };
 
 export type Refused = "queue_full" | "draining";
 
-/** How long aborted requests may take to end. A client that does not read never notices the abort. */
+/** Time for aborted requests to end: a client that does not read never notices the abort. */
 const LEAVE_MS = 1000;
 
 export class Admission {
@@ -25,7 +25,7 @@ export class Admission {
   #lines = 0;
   #onEmpty: (() => void) | undefined;
 
-  /** `most`: the requests that can run and wait. */
+  /** `most`: maximum running and waiting requests. */
   constructor(most: number) {
     this.#most = most;
   }
@@ -34,15 +34,14 @@ export class Admission {
     return this.#entries.size;
   }
 
-  /** Requests that are no lines of batches. */
+  /** Requests other than lines of batches. */
   get others(): number {
     return this.count - this.#lines;
   }
 
   /**
-   * A client with a name may have as many places as it leaves free: one has half of them at most, two have a
-   * third each, and no one fills the queue for all others. Lines of batches take no places: they are started
-   * only as the engine has room for them.
+   * A named client may hold at most as many places as remain free: a single client gets half of them, two get a third
+   * each, so none fills the queue alone. Lines of batches take no place; batches start them only as capacity allows.
    */
   enter(client?: string, isLine = false): Entry | Refused {
     if (this.phase === "draining") return "draining";
@@ -70,14 +69,14 @@ export class Admission {
     else this.#perClient.delete(client);
   }
 
-  /** Aborts the requests of this name; false if there is none. */
+  /** Aborts the requests of this name; returns false if there are none. */
   cancel(name: string, error: Error): boolean {
     const own = [...this.#entries].filter((entry) => entry.name === name);
     for (const { onAbort } of own) onAbort(error);
     return own.length > 0;
   }
 
-  /** Refuses new requests, and returns when all have ended; those that remain at the deadline are aborted. */
+  /** Refuses new requests and waits for the others; aborts those that remain at the deadline. */
   async drain(deadlineMs: number, error: Error): Promise<void> {
     this.phase = "draining";
     if (this.count === 0) return;

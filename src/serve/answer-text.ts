@@ -1,5 +1,5 @@
-// One answer's tokens as text: whole characters only, up to a stop string, and each token's log-probability
-// together with the text that the token is part of.
+// Turns one answer's tokens into text: only complete characters, up to a stop string, and each token's log-probability
+// together with its text.
 import type { EngineEvent, TokenLogprob } from "../engine/protocol.ts";
 import { StopStrings } from "../text/stop.ts";
 import { Detokenizer } from "../text/tokenizer/detokenizer.ts";
@@ -9,19 +9,19 @@ export type TokenScore = {
   token: number;
   logprob: number;
   top: readonly TokenLogprob[];
-  /** Where its text begins in the answer's. */
+  /** Offset of the token's text in the answer. */
   begin: number;
 };
 
-/** A part of an answer that can be sent. */
+/** The next part of an answer to send. */
 export type AnswerPiece = {
   index: number;
   text: string;
   tokens: number[];
-  /** Of the tokens whose text is sent; empty unless logprobs were requested. */
+  /** Scores of the tokens whose text is in this piece; empty unless logprobs were requested. */
   scores: TokenScore[];
   finished: "stop" | "length" | undefined;
-  /** The stop string that ended it. */
+  /** The stop string that ended the answer. */
   stop?: string;
 };
 
@@ -29,7 +29,7 @@ export type AnswerTextOptions = {
   stops: readonly string[];
   /** Control tokens that are part of the text. */
   markers?: readonly string[];
-  /** Stop strings are ignored before this many tokens. */
+  /** Minimum tokens before stop strings apply. */
   minTokens: number;
 };
 
@@ -39,9 +39,9 @@ export class AnswerText {
   readonly #stops: StopStrings;
   readonly #minTokens: number;
   readonly #shown: ReadonlySet<number | undefined>;
-  /** Scores whose text is not sent yet, and the length of the text that includes theirs. */
+  /** Scores of unsent text; `end`: offset at which their text ends. */
   readonly #pending: { score: TokenScore; end: number }[] = [];
-  /** What is new since the last piece. */
+  /** Accumulates the next piece. */
   #piece: AnswerPiece;
   #count = 0;
   #made = 0;
@@ -58,17 +58,16 @@ export class AnswerText {
     this.#minTokens = minTokens;
   }
 
-  /** Whether the text is complete. */
   get finished(): boolean {
     return this.#finished;
   }
 
-  /** The number of tokens, up to the one that ended the answer. */
+  /** Number of tokens, including the one that ended the answer. */
   get count(): number {
     return this.#count;
   }
 
-  /** Undefined while there is nothing to send: half a character, or a possible beginning of a stop string. */
+  /** Undefined while nothing can be sent: an incomplete character or a possible prefix of a stop string. */
   push(events: readonly EngineEvent[]): AnswerPiece | undefined {
     for (const event of events) if (!this.#finished) this.#add(event);
     const piece = this.#piece;
@@ -81,7 +80,7 @@ export class AnswerText {
     if (token !== undefined) {
       this.#count += 1;
       this.#piece.tokens.push(token);
-      // The token that ends an answer is part of its text only where it is a marker.
+      // The token that ends an answer belongs to the text only if it is a marker.
       if (finished !== "stop" || this.#shown.has(token)) this.#addText(token, logprob, top);
     }
     if (finished && !this.#finished) this.#addRest(finished === "length" ? "length" : "stop");
@@ -97,7 +96,7 @@ export class AnswerText {
     this.#send(text);
   }
 
-  /** The model ended it: all text that is pending is sent. */
+  /** Sends all pending text after the last token. */
   #addRest(finished: "stop" | "length"): void {
     this.#send(this.#detokenizer.flush());
     if (this.#finished) return;
@@ -117,7 +116,7 @@ export class AnswerText {
     }
   }
 
-  /** Scores of tokens whose whole text was cut off are dropped. */
+  /** Drops scores of tokens whose text is entirely cut off. */
   #end(finished: "stop" | "length", cut: number): void {
     this.#release(({ score }) => score.begin < cut);
     this.#finished = true;

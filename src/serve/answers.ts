@@ -1,5 +1,5 @@
-// The requests of one HTTP request in the engine, and their answers as text. The engine gets one request for
-// each prompt, each with n answers; the answers are numbered in that order.
+// Submits one engine request per prompt of an HTTP request, each with n answers, and turns their tokens into text.
+// Answers are numbered in the order of the prompts.
 import { type EngineClient, EngineError } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest, PromptLogprob } from "../engine/protocol.ts";
 import type { EventStream } from "../engine/stream.ts";
@@ -11,7 +11,7 @@ import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 export type AnswersRequest = {
   model: string;
   tokenizer: Tokenizer;
-  /** Equal except for their prompts. With `maxTokens` 0 only the prompt is computed. */
+  /** They differ only in their prompts. With `maxTokens` 0, only the prompt is computed. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
   /** Control tokens that are part of the text. */
@@ -20,42 +20,42 @@ export type AnswersRequest = {
   maxBacklog?: number | undefined;
 };
 
-/** The engine failed the request: its logits were NaN, or its step failed. */
+/** The engine failed the request: NaN logits or a failed step. */
 export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
   readonly answer: ErrorAnswer = { status: 500, message: "The answer failed." };
 }
 
-/** No token of the model continues the answer as its grammar requires. */
+/** The grammar allows no token of the vocabulary. */
 class DeadEndError extends Error {
   override name = "DeadEndError";
   readonly answer: ErrorAnswer = {
     status: 400,
-    message: "The model has no token for what the grammar requires next in the answer.",
+    message: "The grammar allows no token of the model as the next one of the answer.",
     code: "grammar_dead_end",
   };
 
   constructor() {
-    super("the grammar requires what no token begins");
+    super("the grammar allows no token");
   }
 }
 
-/** When the engine ends, so do its answers. */
+/** Answers fail when the engine ends. */
 export function failedAnswer(error: unknown): never {
   throw error instanceof EngineError ? new FailedAnswerError(error.message) : error;
 }
 
 export type Usage = { promptTokens: number; cachedTokens: number; completionTokens: number };
 
-/** For metrics and limits. */
+/** Callbacks for metrics and limits. */
 export type AnswersWatcher = {
-  /** The engine has generated a token, whether or not it is read. */
+  /** Called for every generated token, read or not. */
   onGenerated(): void;
-  /** At the first token: the time to it, and how much of that was spent in the queue. */
+  /** Called at the first token with the TTFT, and the part of it spent in the queue. */
   onFirst(sinceStartMs: number, queueMs: number): void;
-  /** A prompt parts from what is cached; at debug level. */
+  /** Called where a prompt diverges from the cached prefixes; only at debug level. */
   onMiss(miss: PrefixMiss): void;
-  /** Tokens of an answer have arrived, this long after the ones before. */
+  /** Called for further tokens of an answer, with the time since the previous ones. */
   onTokens(count: number, sinceLastMs: number): void;
 };
 
@@ -63,12 +63,12 @@ type Asked = {
   request: EngineRequest;
   events: EventStream<EngineEvent>;
   texts: AnswerText[];
-  /** Of its first answer. */
+  /** Index of its first answer. */
   firstIndex: number;
   reading: Promise<{ asked: Asked; events: EngineEvent[] }> | undefined;
   cachedTokens: number;
   promptLogprobs: PromptLogprob[] | undefined;
-  /** When its last tokens arrived. */
+  /** Arrival time of its last tokens. */
   lastMs: number | undefined;
 };
 
@@ -107,12 +107,12 @@ export class Answers {
     });
   }
 
-  /** Settles when the engine is done with all of them, which is some time after an abort. */
+  /** Settles once the engine has ended all requests; after an abort, this takes up to a step. */
   get over(): Promise<unknown> {
     return Promise.all(this.#asked.map(({ events }) => events.over));
   }
 
-  /** Of what the client gets. */
+  /** Counts only tokens that the client gets. */
   get usage(): Usage {
     const sum = (of: (asked: Asked) => number) =>
       this.#asked.reduce((total, asked) => total + of(asked), 0);
@@ -123,12 +123,12 @@ export class Answers {
     };
   }
 
-  /** Of this answer's prompt; undefined before the answer's first token. */
+  /** Log-probabilities of this answer's prompt; undefined before the answer's first token. */
   promptLogprobs(index: number): PromptLogprob[] | undefined {
     return this.#asked.findLast(({ firstIndex }) => firstIndex <= index)?.promptLogprobs;
   }
 
-  /** What has arrived since the last read, at most one piece for each answer; empty when all are finished. */
+  /** The pieces since the last read, at most one per answer; empty once all answers are finished. */
   async read(): Promise<AnswerPiece[]> {
     for (;;) {
       const open = this.#asked.filter(({ texts }) => texts.some(({ finished }) => !finished));
@@ -153,7 +153,7 @@ export class Answers {
 
   #take({ asked, events }: { asked: Asked; events: EngineEvent[] }): AnswerPiece[] {
     asked.reading = undefined;
-    // A stream ends before its answers do only if it was aborted.
+    // Only an abort ends the stream before its answers.
     if (events.length === 0) throw new FailedAnswerError("the request was aborted");
     this.#watch(asked, events);
     for (const event of events) {
@@ -174,7 +174,7 @@ export class Answers {
       if (text.finished && !isOver) this.#engine.abortAnswer(asked.events, index);
       return piece ? [piece] : [];
     });
-    // Nothing after a stop string is used.
+    // Tokens after a stop string are not needed.
     if (asked.texts.every(({ finished }) => finished)) asked.events.leave();
     return pieces;
   }
@@ -198,7 +198,7 @@ export class Answers {
   }
 }
 
-/** The token was not requested: it is neither part of the answer nor the reason for its end. */
+/** Removes a token that was sampled but not requested (`maxTokens` 0). */
 function withoutToken(event: EngineEvent): EngineEvent {
   return { ...event, token: undefined, finished: event.finished && "length" };
 }

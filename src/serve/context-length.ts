@@ -1,11 +1,11 @@
-// How long a prompt may be, and what is said of one that is longer, or of a context that is shorter than the model's own.
+// Checks prompts against the context length, and explains a context shorter than the model's own.
 import type { ModelInfo } from "../engine/protocol.ts";
 import { type ErrorAnswer, sentence } from "../error-answer.ts";
 import { TooLongError } from "../text/tokenizer/tokenizer.ts";
 
 type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
 
-/** A prompt that the context has no room for. */
+/** The prompt exceeds the context. */
 export class ContextLengthError extends Error {
   override name = "ContextLengthError";
   readonly answer: ErrorAnswer = {
@@ -25,7 +25,7 @@ export class ContextLengthError extends Error {
   }
 }
 
-/** Why the context is shorter than the model's own, if it is. */
+/** The reason why the context is shorter than the model's own; undefined if it is not. */
 export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
   switch (lengthLimit) {
     case undefined:
@@ -37,12 +37,12 @@ export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
   }
 }
 
-/** How far tokens are counted, so that a prompt that is too long can be told by how much. */
+/** Maximum tokens counted, so that the error for a long prompt can name its length. */
 export function countedTokens({ maxLength }: Lengths): number {
   return 2 * maxLength;
 }
 
-/** The last token of the context is the answer's. */
+/** Throws if a prompt leaves no room for a token of the answer. */
 export function checkLengths(prompts: readonly { readonly length: number }[], info: Lengths): void {
   const tooLong = prompts.find(({ length }) => length >= info.maxLength);
   if (tooLong) throw new ContextLengthError(tooLong.length, info);

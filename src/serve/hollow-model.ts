@@ -1,5 +1,5 @@
-// A model of the hub without its weights: a temporary folder with the files that describe it, and of its weights the
-// headers, in files of the right size with holes in the place of tensors. Whatever reads headers reads it as any model.
+// A model of the hub without its weights: a temporary folder with its config files and the headers of its weights, in
+// sparse files of the right size. Code that reads only headers treats it as a complete model.
 import {
   closeSync,
   mkdirSync,
@@ -30,9 +30,9 @@ export type HollowModel = {
   [Symbol.dispose](): void;
 };
 
-/** What is asked for at first: most headers are smaller. */
+/** Bytes of the first request: most headers are smaller. */
 const FIRST_BYTES = 2 ** 20;
-/** As the readers of headers have it. */
+/** The limit of the header readers. */
 const MAX_HEADER_BYTES = 100_000_000;
 const MAX_FILE_BYTES = 100_000_000;
 const MAX_BYTES = 1_000_000_000;
@@ -59,10 +59,13 @@ export async function hollowModel(
 
   const part = async ({ path }: RepoFile, from: number, bytes: number) => {
     left -= bytes;
-    if (left < 0) throw new HubError(`${repo} describes itself in over ${formatBytes(MAX_BYTES)}`);
+    if (left < 0)
+      throw new HubError(
+        `${repo} has more than ${formatBytes(MAX_BYTES)} of config files and headers`,
+      );
     return await readPart(hub, fileUrl(hub, commit, path), { from, bytes }, retry);
   };
-  /** Adds bytes of a file to those that are there. */
+  /** Downloads a range of a file into its sparse copy. */
   const bring = async (file: RepoFile, from: number, bytes: number) => {
     const brought = await part(file, from, bytes);
     writeFileSync(join(folder, file.path), brought, { flag: from === 0 ? "w" : "a" });
@@ -106,7 +109,7 @@ export async function hollowModel(
 
 type Bring = (file: RepoFile, from: number, bytes: number) => Promise<Uint8Array>;
 
-/** The header's length is the first number. One that cannot be right is left to the reader of the file. */
+/** The file begins with the header's length. An impossible length is reported by the reader of the file. */
 async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
   const first = Math.min(FIRST_BYTES, file.id.bytes);
   const part = Buffer.from(await bring(file, 0, first));
@@ -116,10 +119,10 @@ async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
   }
 }
 
-/** Of tensors that say how others are quantized, by what tells them apart. */
+/** Contents of tensors that describe how others are quantized, by name and shape. */
 type Shapes = Map<string, Promise<Uint8Array>>;
 
-/** Their names, and those of the matrices that they describe. */
+/** Names of such tensors, and of the matrices they describe. */
 const DESCRIBING: Readonly<Record<string, string>> = {
   g_idx: "qweight",
   weight_shape: "weight_packed",
@@ -127,9 +130,8 @@ const DESCRIBING: Readonly<Record<string, string>> = {
 const MAX_DESCRIBING_BYTES = 2 ** 20;
 
 /**
- * GPTQ's and compressed-tensors' folders have a tensor for each matrix that says its shape or the order of its columns,
- * which formats read before anything is loaded. Matrices of one shape have the same, as far as memory is concerned: one
- * is brought for all.
+ * In GPTQ and compressed-tensors, each matrix has a tensor with its shape or column order, which the formats read
+ * before loading. For an estimate of memory, matrices of equal shape can share one download.
  */
 async function bringShapes(
   path: string,
@@ -152,7 +154,7 @@ async function bringShapes(
   }
 }
 
-/** None where the header is wrong, which is told when the model is described. */
+/** Empty for an invalid header, which is reported when the model is described. */
 function tensorsOf(path: string): ReadonlyMap<string, SafetensorsTensor> {
   try {
     return readSafetensors(path).tensors;
@@ -161,7 +163,7 @@ function tensorsOf(path: string): ReadonlyMap<string, SafetensorsTensor> {
   }
 }
 
-/** The header's length is known when it has been read. */
+/** Reads increasing ranges, since the header does not state its length. */
 async function bringGguf(file: RepoFile, path: string, bring: Bring): Promise<void> {
   const most = Math.min(file.id.bytes, MAX_HEADER_BYTES);
   for (let done = 0, next = FIRST_BYTES; done < most; next *= 4) {
@@ -175,20 +177,20 @@ async function bringGguf(file: RepoFile, path: string, bring: Bring): Promise<vo
   }
 }
 
-/** Holes up to this size. */
+/** Extends the sparse file to this size. */
 function extend(path: string, bytes: number): void {
   try {
     truncateSync(path, bytes);
   } catch (error) {
     const { base, dir } = parse(path);
     throw new HubError(
-      `${base} of ${formatBytes(bytes)} cannot be outlined in ${dir} (${codeOf(error)}): ` +
+      `${base} of ${formatBytes(bytes)} cannot be created as a sparse file in ${dir} (${codeOf(error)}): ` +
         "name a folder on another disk in TMPDIR",
     );
   }
 }
 
-/** Where the tensors of a file begin. In one that is cut off, what is behind the cut reads as zeros, which is no header. */
+/** Offset of the first tensor; Infinity if the header is incomplete, since zeros are no valid header. */
 function headerBytes(path: string): number {
   try {
     const { tensors } = readGguf(path);

@@ -1,4 +1,4 @@
-// Whether a model will load on this machine, and in what memory: as the engine plans it, without its weights.
+// Checks whether a model will load on this machine and how much memory it takes, without its weights.
 
 import type { EngineClient } from "../engine/client.ts";
 import type { ModelPlan } from "../engine/protocol.ts";
@@ -7,11 +7,11 @@ import { openTextModel, type TextModel, type TextModelOptions } from "../text/te
 
 export type LoadCheck = {
   readonly loads: boolean;
-  /** Why not. */
+  /** Reasons why it cannot be loaded. */
   readonly reasons: readonly string[];
-  /** What the tokenizer has, if it can be read. */
+  /** Vocabulary size, if the tokenizer can be read. */
   readonly tokens?: number;
-  /** If the weights can be read. */
+  /** Set if the headers of the weights can be read. */
   readonly plan?: ModelPlan;
 };
 
@@ -36,8 +36,8 @@ export async function checkLoad(
 }
 
 /**
- * The text part of a model that is about to be loaded. One that cannot be loaded at all fails with that: of an
- * architecture that is not supported, a tokenizer need not be either.
+ * Opens the text part of a model before it is loaded. An unsupported architecture is reported first, because its
+ * tokenizer may be unsupported too.
  */
 export async function openLoadable(
   path: string,

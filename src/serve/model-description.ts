@@ -1,4 +1,4 @@
-// What a model is, from its config and the headers of its weights. No native code sees the files here.
+// Describes a model by its config and the headers of its weights, without native code.
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { type Gguf, readGguf } from "../files/gguf.ts";
@@ -54,7 +54,7 @@ function describeGguf({ name, path }: ModelSource): ModelDescription {
   };
 }
 
-/** The type that most of the weights have. */
+/** The type of most weights. */
 function mainType(gguf: Gguf): string | undefined {
   const tensors = [...gguf.tensors.values()];
   return heaviest(tensors.map(({ type, shape }) => [type, numbersIn(shape)]));
@@ -104,8 +104,8 @@ function quantizationOf(config: Json): string | undefined {
 }
 
 /**
- * Counts parameters, not stored elements: MLX stores one scale for each group of a quantized weight.
- * The layouts of other tools are not known here.
+ * Counts parameters, not stored elements: MLX packs quantized weights and stores scales per group. Undefined for the
+ * layouts of other tools.
  */
 function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | undefined {
   const groups = isObject(config.quantization) ? config.quantization : undefined;
@@ -122,7 +122,7 @@ function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | und
   }, 0);
 }
 
-/** Of the weights that are not quantized. */
+/** The type of the unquantized weights. */
 function dtypeOf({ tensors }: SafetensorsIndex): string | undefined {
   const floats = [...tensors.values()].filter(({ dtype }) => /^(BF|F)\d/.test(dtype));
   return heaviest(
@@ -137,7 +137,7 @@ function hasChatTemplate(folder: string): boolean {
   return readJson(join(folder, "tokenizer_config.json")).chat_template !== undefined;
 }
 
-/** The text of its chat template; of the one for tools if there are several. */
+/** The chat template; the one for tools if there are several. */
 export function chatTemplateOf({ kind, path }: ModelSource): string | undefined {
   if (kind === "gguf") return optional(readGguf(path).metadata.get(GGUF_TEMPLATE), "string");
   const file = join(path, "chat_template.jinja");
@@ -153,7 +153,6 @@ export function chatTemplateOf({ kind, path }: ModelSource): string | undefined 
   return optional((one("tool_use") ?? one("default") ?? named[0])?.template, "string");
 }
 
-/** Whether it makes embeddings. */
 export function isEmbedder({ kind, path }: ModelSource): boolean {
   if (kind === "gguf") return false;
   const text = (name: string) => {

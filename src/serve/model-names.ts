@@ -1,14 +1,14 @@
-// The names by which requests may ask for models, as the operator writes them: `name` is one for the model given
-// at start, and `pattern=model` lets every name that fits the pattern mean that model; * stands for any characters.
+// Configured model names: `name` is an alias of the model given at start, and `pattern=model` maps all names that match
+// the pattern to that model; * matches any characters.
 
 export type ModelNames = {
-  /** Of the model given at start. */
+  /** Names of the model given at start. */
   own: readonly string[];
-  /** The model that this name means by a pattern, the first that fits. */
+  /** The model of the first pattern that matches. */
   aliased(name: string): string | undefined;
 };
 
-/** What clients send can be as long as a body. */
+/** Maximum length of names to match: clients may send a body full. */
 const MAX_LENGTH = 256;
 
 export function readModelNames(written: readonly string[]): ModelNames {
@@ -29,6 +29,6 @@ const isAlias = (written: string) => written.includes("=");
 
 function patternOf(text: string): RegExp {
   const literal = (part: string) => part.replace(/[\\^$.|?+()[\]{}]/g, "\\$&");
-  // Several stars in a row would try every way to share what they stand for.
+  // Consecutive stars would backtrack through every split between them.
   return new RegExp(`^${text.split(/\*+/).map(literal).join(".*")}$`, "su");
 }

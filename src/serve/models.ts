@@ -1,6 +1,5 @@
-// The models that are served: the one given at start, and those of the cache that clients name. A model is
-// loaded when it is first requested. It is unloaded when it was idle for long enough, or when another one
-// needs its place and it is the least recently used; never while a request uses it.
+// The served models: the one given at start and those of the cache. A model is loaded at the first request. It is
+// unloaded after an idle time or, least recently used first, to make room for another; never while a request uses it.
 import { sep } from "node:path";
 import { type EngineClient, LoadCancelledError } from "../engine/client.ts";
 import {
@@ -24,16 +23,16 @@ import { type ModelNames, readModelNames } from "./model-names.ts";
 /** A loaded model. */
 export type ServedModel = { name: string; path: string; text: TextModel; info: ModelInfo };
 
-/** A model that a request is using; it stays loaded until the use has ended. */
+/** A model in use by a request; it stays loaded until `end`. */
 export type ModelUse = { model: ServedModel; end(): void };
 
 export type ServedModelsOptions = {
   /** The model given at start. */
   main: ModelSource;
-  /** Names for it, the first of which it is listed under; "default" is always one. Or pattern=model, see model-names.ts. */
+  /** Its names, listed under the first ("default" always works), and patterns: see model-names.ts. */
   names: readonly string[];
   maxModels: number;
-  /** How long a model without requests stays loaded; forever by default. */
+  /** How long an idle model stays loaded; forever by default. */
   idleMs?: number | undefined;
   chatTemplate?: string | undefined;
   engineOptions: Partial<EngineOptions>;
@@ -43,10 +42,9 @@ export type ServedModelsOptions = {
 
 export type ListedModel = { name: string; maxLength: number | undefined; createdMs: number };
 
-/** How far a model is. */
 export type ModelState = {
   state: "loaded" | "loading" | "failed" | "not loaded";
-  /** Requests that use it. */
+  /** Number of requests using it. */
   uses: number;
 };
 
@@ -55,16 +53,16 @@ export type LoadedModel = {
   info: ModelInfo;
   load: Load;
   blocks: BlockGauges;
-  /** Of recurrent layers: held by sequences, cached as snapshots, free; each takes so many bytes. */
+  /** Slots of recurrent states: held by sequences, cached as snapshots, free; `bytes`: size of one. */
   slots: (BlockGauges & { bytes: number }) | undefined;
   source: ModelSource;
-  /** When it is unloaded if no request comes; Infinity is never. Unix time. */
+  /** Unix time at which it is unloaded if idle until then; Infinity is never. */
   expiresMs: number;
 };
 
-/** The longest time of a timer. */
+/** Maximum delay of a timer. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** How long a model that found no room is remembered: clients are told to try again after a second. */
+/** How long batches yield to a model that found no room; its clients retry after a second. */
 const LACKING_MS = 5000;
 
 export class NoRoomError extends Error {
@@ -76,7 +74,7 @@ export class NoRoomError extends Error {
   };
 }
 
-/** The model's files are invalid, or the engine has no memory for it. */
+/** The model's files are invalid or it does not fit in memory. */
 export class ModelLoadError extends Error {
   override name = "ModelLoadError";
   readonly answer: ErrorAnswer = { status: 500, message: "The model cannot be loaded." };
@@ -87,19 +85,19 @@ type Entry = {
   source: ModelSource;
   uses: number;
   lastUse: number;
-  /** Undefined while it is neither loaded nor being loaded. */
+  /** Set while loaded or loading. */
   load: ModelLoad | undefined;
   /** Whether the last load failed. */
   hasFailed: boolean;
-  /** How long it stays loaded without requests, if a request has said so. */
+  /** Idle time before it is unloaded, if a request has set it. */
   keepAliveMs: number | undefined;
-  /** Since when it has no uses. */
+  /** Start of its current idle time. */
   idleSinceMs: number;
-  /** Unloads it; set while it has no uses. */
+  /** Unloads it; set while it is idle. */
   idleTimer: NodeJS.Timeout | undefined;
 };
 
-/** Undefined until it is loaded; `info` also while a restarted engine loads it again. */
+/** `text` and `info` are set once loaded; `info` is unset while a restarted engine reloads the model. */
 type ModelLoad = {
   done: Promise<void>;
   text: TextModel | undefined;
@@ -128,7 +126,7 @@ export class ServedModels {
     return this.#main.name;
   }
 
-  /** Whether the model given at start is being loaded; not so once it was unloaded. */
+  /** Whether the model given at start is being loaded; false after an unload. */
   get isLoading(): boolean {
     return this.#main.load !== undefined && !this.#main.load.info;
   }
@@ -138,12 +136,12 @@ export class ServedModels {
     return this.#main.hasFailed;
   }
 
-  /** Whether a request has lately found no room for its model. */
+  /** Whether a recent request found no room for its model. */
   get lacksRoom(): boolean {
     return performance.now() - this.#lackedRoomMs < LACKING_MS;
   }
 
-  /** The same as `use`, for callers that need it loaded now and not longer. */
+  /** Like `use`, for callers that need the model loaded only once. */
   async get(name: string): Promise<ServedModel> {
     const { model, end } = await this.use(name);
     end();
@@ -151,8 +149,8 @@ export class ServedModels {
   }
 
   /**
-   * The model of this name, loaded; throws ModelNotFoundError or NoRoomError. `keepAliveMs`: how long it stays
-   * loaded without requests from now on, Infinity is forever; the server's choice by default.
+   * Waits until the model is loaded; throws ModelNotFoundError or NoRoomError. `keepAliveMs`: new idle time before
+   * it is unloaded, Infinity is never; the server's setting by default.
    */
   async use(name: string, keepAliveMs?: number): Promise<ModelUse> {
     const entry = this.#find(name);
@@ -160,12 +158,12 @@ export class ServedModels {
     return await this.#use(entry);
   }
 
-  /** The files of the model of this name; throws ModelNotFoundError. */
+  /** Throws ModelNotFoundError. */
   sourceOf(name: string): ModelSource {
     return this.#find(name).source;
   }
 
-  /** The text part of the model of this name, if it is loaded. */
+  /** The text part of a loaded model. */
   loadedText(name: string): TextModel | undefined {
     return this.#find(name).load?.text;
   }
@@ -191,7 +189,7 @@ export class ServedModels {
     entry.idleSinceMs = Date.now();
     const keepMs = this.#keepMs(entry);
     if (entry.uses > 0 || !entry.load || keepMs > MAX_TIMER_MS) return;
-    // It unloads an unused model: each use clears it.
+    // Every use clears the timer.
     entry.idleTimer = setTimeout(() => void this.#unload(entry).catch(() => {}), keepMs).unref();
   }
 
@@ -199,7 +197,7 @@ export class ServedModels {
     return keepAliveMs ?? this.#options.idleMs ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Unloads a model; false where it was not loaded. Throws NoRoomError where it is in use. */
+  /** Returns false if the model was not loaded; throws NoRoomError if it is in use. */
   async unload(name: string): Promise<boolean> {
     const entry = this.#find(name);
     if (!entry.load) return false;
@@ -208,7 +206,7 @@ export class ServedModels {
     return true;
   }
 
-  /** Unloads what was loaded from below a folder, so that it can be removed. Throws NoRoomError if that is in use. */
+  /** Unloads all models below a folder, so that it can be removed. Throws NoRoomError if one is in use. */
   async release(folder: string): Promise<void> {
     const own = [...this.#entries.values()].filter((entry) =>
       entry.source.path.startsWith(folder + sep),
@@ -219,12 +217,12 @@ export class ServedModels {
     };
     checkUnused();
     await Promise.all(own.filter(({ load }) => load).map((entry) => this.#unload(entry)));
-    // Requests may have come meanwhile.
+    // A request may have arrived meanwhile.
     checkUnused();
     for (const { name } of own) this.#entries.delete(name);
   }
 
-  /** From the first moment it counts as not loaded: a request that arrives meanwhile loads it again. */
+  /** The model counts as unloaded at once: a request that arrives meanwhile loads it again. */
   async #unload(entry: Entry): Promise<void> {
     clearTimeout(entry.idleTimer);
     entry.load = undefined;
@@ -233,12 +231,12 @@ export class ServedModels {
     this.#options.onUnload?.(entry.name, entry.source.path);
   }
 
-  /** The engine has died: its models are loaded again, and until then their gauges are void. */
+  /** Reloads all models after the engine has died; until then, they have no gauges. */
   restore(): void {
     const lost = [...this.#entries.values()].filter(({ load }) => load);
     for (const { load } of lost) load!.info = undefined;
     setImmediate(() => {
-      // An engine that dies again and again is left alone until a request needs it.
+      // An engine that keeps dying is restarted only by a request.
       if (!this.#engine.alive) return;
       for (const entry of lost) {
         this.#use(entry).then(
@@ -249,19 +247,18 @@ export class ServedModels {
     });
   }
 
-  /** How far the model of this name is; throws ModelNotFoundError. */
+  /** Throws ModelNotFoundError. */
   stateOf(name: string): ModelState {
     const { load, hasFailed, uses } = this.#find(name);
     if (load) return { state: load.info ? "loaded" : "loading", uses };
     return { state: hasFailed ? "failed" : "not loaded", uses };
   }
 
-  /** What the model of this name would take, without loading it. */
+  /** Estimates the memory of a model without loading it. */
   async plan(name: string): Promise<ModelPlan> {
     return await this.#engine.plan(this.#find(name).source.path, this.#options.engineOptions);
   }
 
-  /** The loaded models and their load. */
   loaded(): LoadedModel[] {
     return [...this.#entries.values()].flatMap((entry): LoadedModel[] => {
       const { info } = entry.load ?? {};
@@ -281,7 +278,6 @@ export class ServedModels {
     });
   }
 
-  /** The model of this name as it is listed. */
   listed(name: string): ListedModel | undefined {
     const all = this.list();
     const find = (wanted: string | undefined) =>
@@ -290,7 +286,7 @@ export class ServedModels {
     return find(name) ?? find(fullName(name, env)) ?? find(this.#names.aliased(name));
   }
 
-  /** Every model that a client may request, the one given at start first. */
+  /** All models that clients may request, the one given at start first. */
   list(): ListedModel[] {
     const { env = process.env } = this.#options;
     const cached = listRepos(hubCache(env)).map(({ id, modifiedMs }) => ({ id, modifiedMs }));
@@ -339,20 +335,20 @@ export class ServedModels {
     return entry;
   }
 
-  /** Only while the entry is in use, so that it is not unloaded meanwhile. */
+  /** The entry must be in use, so that it is not unloaded meanwhile. */
   async #loaded(entry: Entry): Promise<ServedModel> {
     entry.lastUse = ++this.#clock;
     entry.load ??= this.#startLoad(entry);
     const { load, name, source } = entry;
     try {
       await load.done;
-      // Waits for the model where the engine has been restarted since.
+      // After an engine restart, this waits for the reload.
       load.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
       entry.hasFailed = false;
       return { name, path: source.path, text: load.text!, info: load.info };
     } catch (error) {
       if (entry.load === load) entry.load = undefined;
-      // Where there was no room, nothing was loaded.
+      // Without room, no load was attempted.
       if (!(error instanceof NoRoomError)) entry.hasFailed = true;
       throw error;
     }
@@ -378,7 +374,7 @@ export class ServedModels {
     }
   }
 
-  /** Evicts the least recently used of the models that no request uses. */
+  /** Unloads the least recently used idle model. */
   async #makeRoom(wanted: Entry): Promise<void> {
     const others = [...this.#entries.values()].filter((each) => each !== wanted && each.load);
     const excess = others.length + 1 - this.#options.maxModels;

@@ -1,4 +1,4 @@
-// Prompts that are computed only for what is read of them: a vector, or logits behind them. A few at a time, so
+// Computes prompts without generating, for a pooled vector or the logits at the last position. A few run at a time, so
 // that a long list does not fill the queue.
 import type { EngineClient } from "../engine/client.ts";
 import type { EngineEvent, EngineRequest } from "../engine/protocol.ts";
@@ -9,9 +9,9 @@ const AT_ONCE = 32;
 
 export type PrefillsRequest = {
   model: string;
-  /** Equal except for their prompts. */
+  /** They differ only in their prompts. */
   requests: readonly Omit<EngineRequest, "maxTokens">[];
-  /** Whether the prompts begin alike: the first one is computed alone, and the others find that in the cache. */
+  /** Whether the prompts share a prefix: the first one runs alone, so that the others hit its cached blocks. */
   shareHead?: boolean;
 };
 
@@ -29,7 +29,7 @@ export class Prefills {
     this.usage = { promptTokens, cachedTokens: 0, completionTokens: 0 };
   }
 
-  /** What came with the token behind each prompt. */
+  /** The event of each prompt, with the vector or logits. */
   async read(): Promise<EngineEvent[]> {
     const { requests, model, shareHead = false } = this.#asked;
     const events: EngineEvent[] = [];

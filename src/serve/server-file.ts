@@ -1,5 +1,5 @@
-// How the command line finds the servers that run on this machine: each writes a file that only its owner can
-// read, with its address and a key for the command line.
+// Lets the command line find the servers of this machine: each writes a file that only its owner can read, with its
+// address and a key for the command line.
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
@@ -11,7 +11,7 @@ export const ServerEntry = z.object({
   url: z.url(),
   key: z.string(),
   pid: z.int().positive(),
-  /** How long running requests may take at shutdown. */
+  /** Drain timeout at shutdown. */
   drainMs: z.int(),
 });
 export type ServerEntry = z.infer<typeof ServerEntry>;
@@ -19,7 +19,7 @@ export type ServerEntry = z.infer<typeof ServerEntry>;
 export function rememberServer(entry: ServerEntry, env: Environment = process.env): void {
   mkdirSync(folder(env), { recursive: true, mode: 0o700 });
   const path = fileOf(entry.pid, env);
-  // Renamed when it is complete: other processes may read it at any moment.
+  // Renamed once complete, since other processes may read it at any time.
   writeFileSync(`${path}.new`, JSON.stringify(entry), { mode: 0o600 });
   renameSync(`${path}.new`, path);
 }
@@ -28,11 +28,11 @@ export function forgetServer(pid: number, env: Environment = process.env): void 
   try {
     rmSync(fileOf(pid, env));
   } catch {
-    // A file that remains names a process that has ended, and is ignored.
+    // A leftover file names an ended process and is ignored.
   }
 }
 
-/** The servers whose process runs; files that a crash left behind are removed. */
+/** The running servers; removes files left by crashed ones. */
 export function knownServers(env: Environment = process.env): ServerEntry[] {
   return namesIn(folder(env)).flatMap((name) => {
     const entry = read(join(folder(env), name));
@@ -48,7 +48,7 @@ export function isRunning(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Another user's process cannot be signalled, but runs.
+    // Another user's process is running but cannot be signalled.
     return codeOf(error) === "EPERM";
   }
 }
@@ -57,7 +57,7 @@ function folder(env: Environment): string {
   return join(cacheDirectory(env), "servers");
 }
 
-/** Named by process: two servers can have the same port, at different addresses or times. */
+/** Named by process id: servers at different addresses may share a port. */
 function fileOf(pid: number, env: Environment): string {
   return join(folder(env), `${pid}.json`);
 }

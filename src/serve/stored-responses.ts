@@ -1,5 +1,5 @@
-// Responses that clients asked to be stored, in an SQLite database: each with its input, so that a conversation can
-// go on from it. What a key has stored is bounded by bytes and by age; the oldest are deleted first.
+// Stores responses with their input in an SQLite database, so that later requests can continue the conversation. Each
+// key is bounded by bytes and age; the oldest responses are deleted first.
 import { Database } from "bun:sqlite";
 import { mkdirSync } from "node:fs";
 import { dirname } from "node:path";
@@ -7,14 +7,14 @@ import { dirname } from "node:path";
 export type StoredResponse = {
   id: string;
   response: object;
-  /** The items that it was made from, those of the responses before it included. */
+  /** All input items, including those of previous responses. */
   input: readonly object[];
 };
 
 export type StoredResponsesOptions = {
-  /** Created when the first response is stored. */
+  /** Created on first use. */
   path: string;
-  /** What the responses of one key may take. */
+  /** Maximum bytes per key. */
   maxBytes: number;
   maxAgeMs?: number;
   now?: () => number;
@@ -45,7 +45,7 @@ export class StoredResponses {
     this.#options = { maxAgeMs: 30 * DAY_MS, now: Date.now, ...options };
   }
 
-  /** False if it is larger than all that a key may store. */
+  /** Returns false if it exceeds the limit of a key by itself. */
   save(owner: string, stored: StoredResponse): boolean {
     const { maxBytes, maxAgeMs, now } = this.#options;
     const [response, input] = [JSON.stringify(stored.response), JSON.stringify(stored.input)];
@@ -58,7 +58,7 @@ export class StoredResponses {
         "INSERT INTO responses (id, owner, createdMs, bytes, response, input) VALUES (?, ?, ?, ?, ?, ?)",
         [stored.id, owner, now(), bytes, response, input],
       );
-      // All that is older than the newest ones that fit.
+      // Deletes all but the newest ones that fit.
       database.run(
         `DELETE FROM responses WHERE number IN (
           SELECT number FROM (
@@ -85,7 +85,7 @@ export class StoredResponses {
       : undefined;
   }
 
-  /** False if the key has no such response. */
+  /** Returns false if the key has no such response. */
   delete(owner: string, id: string): boolean {
     const { changes } = this.#open().run("DELETE FROM responses WHERE owner = ? AND id = ?", [
       owner,
@@ -104,11 +104,11 @@ export class StoredResponses {
     const { path } = this.#options;
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     const database = new Database(path, { create: true, strict: true });
-    // Several servers may share it.
+    // Several servers may share the database.
     database.run("PRAGMA journal_mode = WAL");
     database.run("PRAGMA synchronous = NORMAL");
     database.run("PRAGMA busy_timeout = 1000");
-    // Deleted texts do not stay in the file.
+    // Overwrites deleted texts in the file.
     database.run("PRAGMA secure_delete = ON");
     database.run(schema);
     this.#database = database;

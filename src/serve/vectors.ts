@@ -1,8 +1,8 @@
-// Embeddings of texts, from what the engine pools of their prompts.
+// Embedding vectors, from the hidden states pooled by the engine.
 import type { EngineEvent } from "../engine/protocol.ts";
 import type { Embedding } from "../text/embedding.ts";
 
-/** `dimensions` cuts each vector to its first numbers. */
+/** `dimensions` truncates each vector. */
 export function vectorsOf(
   events: readonly EngineEvent[],
   { normalize }: Embedding,
@@ -12,13 +12,13 @@ export function vectorsOf(
   return normalize ? cut.map(normalized) : cut;
 }
 
-/** Of two vectors as long as each other; 0 if one has no direction. */
+/** Cosine similarity of vectors of equal size; 0 if one is zero. */
 export function cosine(a: Float32Array, b: Float32Array): number {
   const product = a.reduce((sum, value, i) => sum + value * b[i]!, 0);
   return product / (Math.hypot(...a) * Math.hypot(...b) || 1);
 }
 
-/** Scaled to length 1. */
+/** Scales to an L2 norm of 1. */
 function normalized(vector: Float32Array): Float32Array {
   const length = Math.hypot(...vector) || 1;
   return vector.map((value) => value / length);

@@ -141,7 +141,7 @@ test("keys refuses wrong usage in one line, by name", async () => {
     [["add"], "usage: mlx-serve keys add"],
     [["add", "a", "b"], "usage: mlx-serve keys add"],
     [["add", "a b"], "the name of a key"],
-    [["add", "local"], "the server uses this name itself"],
+    [["add", "local"], "this name is reserved"],
     [["add", "a", "--tier", "TOP"], "--tier"],
     [["add", "a", "--requests-per-minute", "0"], "--requests-per-minute"],
     [["add", "a", "--tokens-per-minute", "1.5"], "--tokens-per-minute"],

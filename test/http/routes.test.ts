@@ -217,7 +217,7 @@ describe("the documentation", () => {
     expect(page.status).toBe(200);
     const text = await page.text();
     expect(text).toContain(`curl ${server.url}/v1/chat/completions`);
-    expect(text).toContain("Requests need a key of this server");
+    expect(text).toContain("Requests need an API key");
     expect(text).not.toContain(":8080");
     const document = await (await ask("/openapi.json", "GET", {})).json();
     expect(document).toMatchObject({ servers: [{ url: server.url }], security: [{ bearer: [] }] });

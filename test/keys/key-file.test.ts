@@ -96,7 +96,7 @@ describe("a keys file", () => {
     );
     expect(refusalOf({ ...alice, sha256: `${secret}0` })).toStartWith("entry 1 (alice): sha256: ");
     expect(refusalOf({ ...alice, key })).toBe("entry 1 (alice): there is no field key");
-    expect(refusalOf({ ...alice, [key]: 1 })).toBe("entry 1 (alice): there is a field too many");
+    expect(refusalOf({ ...alice, [key]: 1 })).toBe("entry 1 (alice): there is an unknown field");
     expect(refusalOf({ ...alice, limits: { requests: 1 } })).toBe(
       "entry 1 (alice): limits: there is no field requests",
     );
@@ -110,7 +110,7 @@ describe("a keys file", () => {
       expect(refusalOf({ ...alice, name })).toStartWith("entry 1: name: ");
     }
     for (const name of ["anonymous", "local", "api-key-1"]) {
-      expect(refusalOf({ ...alice, name })).toEndWith("the server uses this name itself");
+      expect(refusalOf({ ...alice, name })).toEndWith("this name is reserved");
     }
     expect(refusalOf(alice, { ...alice, sha256: hashOf("other").toString("hex") })).toBe(
       "entry 2 (alice): name: the name is taken",

@@ -158,12 +158,12 @@ function checkPrompt(request: Checked, context: z.RefinementCtx): void {
   const { tools = [], tool_choice: choice } = request;
   const names = tools.map(({ name }) => name);
   const twice = names.find((name, i) => names.indexOf(name) !== i);
-  if (twice !== undefined) wrong("tools", `there are two tools called ${twice}`);
+  if (twice !== undefined) wrong("tools", `two tools are named ${twice}`);
   if (choice?.type === "any" && names.length === 0) {
-    wrong("tool_choice", "only allowed when there are tools");
+    wrong("tool_choice", "only allowed with tools");
   }
   if (choice?.type === "tool" && !names.includes(choice.name)) {
-    wrong("tool_choice", "there is no such tool among the tools");
+    wrong("tool_choice", "the tool is not in tools");
   }
   if (request.output_config?.format && request.output_format) {
     wrong("output_format", "only allowed without output_config.format");

@@ -174,7 +174,7 @@ export function checkTools(
   if (twice !== undefined) wrong("tools", `there are two functions called ${twice}`);
   if (tool_choice === undefined || tool_choice === "none" || tool_choice === "auto") return;
   if (tool_choice === "required") {
-    if (names.length === 0) wrong("tool_choice", "only allowed when there are tools");
+    if (names.length === 0) wrong("tool_choice", "only allowed with tools");
   } else if (!names.includes(tool_choice.function.name)) {
     wrong("tool_choice", "there is no such function among the tools");
   }

@@ -1,4 +1,4 @@
-// How Anthropic's APIs write errors and events.
+// The format of errors and events in Anthropic's APIs.
 import { AnthropicError } from "../../api/anthropic/messages.ts";
 import { type Dialect, namedEvent } from "../frame/dialect.ts";
 import type { ApiError } from "../frame/errors.ts";
@@ -19,7 +19,7 @@ export function anthropicError(error: ApiError): AnthropicError {
   return { type: "error", error: { type: typeOf(error), message: error.message } };
 }
 
-/** The server has no room for now, whoever asks; a key's own limits are another matter. */
+/** Whether the server is overloaded for all clients, as opposed to one key's limits. */
 function isOverload({ status, code }: ApiError): boolean {
   return status === 503 || (status === 429 && code === "queue_full");
 }

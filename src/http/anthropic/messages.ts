@@ -96,7 +96,7 @@ function toolChoiceOf(choice: MessagesRequest["tool_choice"]): ToolChoice {
 
 type Effort = NonNullable<MessagesRequest["output_config"]>["effort"];
 
-/** Chat templates know OpenAI's names. */
+/** Chat templates expect OpenAI's names. */
 function effortOf(effort: Effort): string | undefined {
   return effort === "max" ? "xhigh" : effort;
 }
@@ -105,7 +105,7 @@ function fieldMessages(message: AnthropicMessage, i: number): Message[] {
   return messagesIn(message).map((each) => ({ ...each, field: `messages[${i}]` }));
 }
 
-/** A message of the user with results of tools becomes several: each result is a message of its own. */
+/** Splits a user message with tool results: each result becomes a message. */
 function messagesIn({ role, content }: AnthropicMessage): Message[] {
   if (typeof content === "string") return [{ role, parts: textsOf(content) }];
   return content.map((block) =>
@@ -115,7 +115,7 @@ function messagesIn({ role, content }: AnthropicMessage): Message[] {
   );
 }
 
-/** Consecutive messages of the user, or of the assistant, are one turn. */
+/** Merges consecutive messages of the user, or of the assistant, into one turn. */
 function joinedTurns(messages: readonly Message[]): Message[] {
   const turns: Message[] = [];
   for (const message of messages) {
@@ -132,13 +132,13 @@ function textsOf(content: string | readonly { text: string }[]): Part[] {
   return texts.map(({ text }) => ({ kind: "text", text }));
 }
 
-/** Templates have no word for a failure. */
+/** Templates have no field for errors, so the text says it. */
 function resultOf({ content = "", is_error }: ContentBlock & { type: "tool_result" }): Part {
   const texts = typeof content === "string" ? [content] : content.map(textIn);
   return { kind: "text", text: (is_error ? "Error: " : "") + texts.join("\n") };
 }
 
-/** Blocks without text are refused before. */
+/** The schema has already rejected blocks without text. */
 function textIn(block: object): string {
   return (block as { text: string }).text;
 }

@@ -1,4 +1,4 @@
-// A reply as Anthropic's API tells it: a message of blocks, whole or in events.
+// Writes a reply in the format of Anthropic's API: a message of blocks, whole or as events.
 import type {
   AnswerBlock,
   MessagesEvent,
@@ -79,7 +79,7 @@ function stopOf({ reason, stop }: End): { stop_reason: StopReason; stop_sequence
   return { stop_reason: "stop_sequence", stop_sequence: stop };
 }
 
-/** A call is left out if the token limit cut it off in the middle of its arguments. */
+/** Omits a call whose arguments the token limit cut off. */
 function blockOf(part: Part, isOmitted: boolean): AnswerBlock[] {
   switch (part.kind) {
     case "text":
@@ -95,7 +95,7 @@ function blockOf(part: Part, isOmitted: boolean): AnswerBlock[] {
   }
 }
 
-/** The events of the message's blocks, of which one is open at a time. */
+/** Turns answer events into events of blocks; at most one block is open at a time. */
 class BlockEvents {
   readonly #isOmitted: boolean;
   #open: AnswerBlock["type"] | undefined;

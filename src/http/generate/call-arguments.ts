@@ -1,6 +1,6 @@
-// The arguments of a call as a value, for APIs that do not pass them on as text.
+// Parses the arguments of a tool call, for APIs that return them as a JSON value.
 
-/** Undefined if the token limit cut them off. */
+/** Undefined if the token limit truncated them. */
 export function callArguments(text: string): Record<string, unknown> | undefined {
   try {
     return JSON.parse(text);

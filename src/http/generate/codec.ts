@@ -1,5 +1,5 @@
-// A codec: one API over conversations, in two halves. Its request becomes a conversation, and the events of the
-// reply become its response. A new API is a new codec and a row in the table of routes.
+// A codec maps one API to conversations: its request to a conversation, and the events of the reply to its response. A
+// new API is a new codec and a row in the table of routes.
 import type { Context } from "hono";
 import type { z } from "zod";
 import type { Conversation } from "../../conversation/conversation.ts";
@@ -15,24 +15,21 @@ import type { Generating } from "../frame/serving.ts";
 
 export type Codec<T extends { stream: boolean }> = {
   dialect: Dialect;
-  /** The request's schema. */
   request: z.ZodType<T>;
-  /** Throws an ApiError if the request asks for what there is not. */
+  /** Throws an ApiError if the request names objects that do not exist. */
   exchange(request: T, serving: Generating, c: Context<HttpEnv>): Exchange;
 };
 
-/** The two halves for one request. */
 export type Exchange = {
   conversation: Conversation;
   writer(context: ResponseContext): ResponseWriter;
 };
 
-/** What a response is written from. */
 export type ResponseContext = {
   /** Unix time, in seconds. */
   created: number;
   model: ServedModel;
-  /** What the conversation was served at. */
+  /** The priority that the conversation was granted. */
   priority: Priority;
   /** Token ids of each prompt. */
   prompts: readonly Uint32Array[];
@@ -48,6 +45,6 @@ export type ResponseWriter = {
   closing(usage: Usage): object[];
   /** The last events of a stream that fails. */
   failure(error: ApiError): object[];
-  /** What is sent after a while without events; if absent, a comment, which only proxies notice. */
+  /** An event for heartbeats; if absent, an SSE comment is sent, which clients ignore. */
   heartbeat?(): object;
 };

@@ -1,5 +1,4 @@
-// The constraint that OpenAI's and vLLM's fields put on an answer.
-
+// The constraint that OpenAI's and vLLM's structured-output fields put on an answer.
 import { JsonSchema, type ResponseFormat, type StructuredFields } from "../../api/structured.ts";
 import { type Constraint, jsonDocument } from "../../conversation/constraint.ts";
 import { badRequest } from "../frame/errors.ts";
@@ -53,7 +52,7 @@ type Form = Omit<Constraint, "param">;
 
 const anyObject: JsonSchema = { type: "object" };
 
-/** Some clients send a schema as text. */
+/** Some clients send the schema as a JSON string. */
 function parsed(schema: JsonSchema | string, param: string): JsonSchema {
   if (typeof schema !== "string") return schema;
   try {

@@ -1,5 +1,5 @@
-// The handler of every API that generates: a request in, through its codec to a conversation, and the reply's
-// events out, streamed or whole.
+// The handler of every generating API: its codec turns the request into a conversation, and the reply's events into the
+// response, streamed or whole.
 import type { Context, Handler } from "hono";
 import { withoutAgentMarks } from "../../conversation/agent-marks.ts";
 import type { Conversation } from "../../conversation/conversation.ts";
@@ -23,18 +23,18 @@ import type { Generating } from "../frame/serving.ts";
 import type { Codec, ResponseWriter } from "./codec.ts";
 import { Generation } from "./generation.ts";
 
-/** `ceiling` is the highest priority that the route grants, whatever the caller's tier. */
+/** `ceiling`: the maximum priority of the route, regardless of the caller's tier. */
 export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
   return (serving: Generating, ceiling: Priority): Handler<HttpEnv> =>
     async (c) => {
       const request = await readRequest(c, serving, codec.request);
-      // Thousands of messages take tens of milliseconds so far, and again from here on: others run between.
+      // Yields: thousands of messages take tens of milliseconds before and after this point.
       await new Promise(setImmediate);
       return await answered(c, serving, ceiling, codec, request);
     };
 }
 
-/** The response to a request that has been read. */
+/** Answers a parsed request. */
 export async function answered<T extends { stream: boolean }>(
   c: Context<HttpEnv>,
   serving: Generating,
@@ -146,7 +146,7 @@ function finishOf(ends: readonly End[]): string {
   return [...new Set(ends.map(({ reason }) => reason))].join(",");
 }
 
-/** The field that a token of a chat's prompt comes from. */
+/** The request field that a token of a chat's prompt comes from. */
 function fieldOf(
   { prompt }: Conversation,
   { text }: ServedModel,

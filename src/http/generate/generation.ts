@@ -1,5 +1,5 @@
-// The lifetime of one generation request. It acquires an admission slot, a model, part of the key's limits
-// and engine work, and releases each exactly once, however it ends.
+// The lifetime of one generation request: acquires an admission slot, a model, part of the key's limits and engine
+// work, and releases each exactly once, however the request ends.
 import type { Context } from "hono";
 import type { Priority } from "../../engine/protocol.ts";
 import { type AnswersWatcher, FailedAnswerError, type Usage } from "../../serve/answers.ts";
@@ -23,7 +23,7 @@ import { tokenText } from "./token-text.ts";
 /** The engine's work for a request. */
 type Work = {
   readonly usage: Usage;
-  /** Settles when the engine is done with it. */
+  /** Settles once the engine has finished or aborted it. */
   readonly over?: Promise<unknown>;
   abort(error?: Error): void;
 };
@@ -32,21 +32,21 @@ export class Generation {
   readonly #c: Context<HttpEnv>;
   readonly #serving: Generating;
   readonly #over = Promise.withResolvers<void>();
-  /** The engine generates tokens until an abort takes effect: the log's line waits for them. */
+  /** Resolved once the final token count is known: after an abort, a few more tokens may come. */
   readonly #counted = Promise.withResolvers<void>();
   #generatedTokens = 0;
   /** Rejects when the request is aborted, for `wait`. */
   readonly #aborted = Promise.withResolvers<never>();
   readonly #abortController = new AbortController();
   readonly #entry;
-  /** Whom its share of the server is counted to; without keys all clients are one. */
+  /** The client for fair sharing; undefined without keys, when all clients count as one. */
   readonly client: string | undefined;
   readonly #track;
   #endUse = () => {};
   #textOf: (token: number) => string = String;
   #timer: NodeJS.Timeout | undefined;
   #work: Work | undefined;
-  /** Tokens that the key was charged for when they were encoded. */
+  /** Prompt tokens already charged to the key while encoding. */
   #encodedTokens = 0;
   #ended = false;
   readonly #startMs = performance.now();
@@ -67,7 +67,7 @@ export class Generation {
     c.get("record").tier = tier;
     this.#aborted.promise.catch(() => {});
     signal.addEventListener("abort", this.#onGone);
-    // The client may have disconnected while the body was read.
+    // The client may have disconnected while its body was read.
     if (signal.aborted) this.#onGone();
     entry.name = c.get("record").id;
     entry.onAbort = (error) => this.abort(error);
@@ -79,7 +79,7 @@ export class Generation {
     }
   }
 
-  /** The model, once it is loaded. `keepAliveMs`: how long it then stays loaded without requests. */
+  /** Waits until the model is loaded. `keepAliveMs`: how long it then stays loaded without requests. */
   async use(name: string, keepAliveMs?: number): Promise<ServedModel> {
     const use = this.#serving.models.use(name, keepAliveMs);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
@@ -90,17 +90,17 @@ export class Generation {
     return model;
   }
 
-  /** Aborted with the request, for work that is not the engine's. */
+  /** Aborts work outside the engine together with the request. */
   get signal(): AbortSignal {
     return this.#abortController.signal;
   }
 
-  /** The promise's result, unless the request is aborted first. */
+  /** Awaits the promise; rejects if the request is aborted first. */
   wait<T>(promise: Promise<T>): Promise<T> {
     return Promise.race([promise, this.#aborted.promise]);
   }
 
-  /** The token ids of texts or a chat, unless the request is aborted first. */
+  /** Tokenizes texts or a chat; rejects if the request is aborted first. */
   async encode({ text, info }: ServedModel, work: EncodeWork): Promise<Encoded> {
     const client = {
       key: this.#c.get("caller").name,
@@ -119,7 +119,7 @@ export class Generation {
     }
   }
 
-  /** Starts the engine's work. `fieldOf`: the field of the request that a token of the prompt comes from. */
+  /** Starts the engine's work. `fieldOf`: maps an index of a prompt token to its request field. */
   begin<T extends Work>(
     make: (watcher: AnswersWatcher) => T,
     fieldOf: (at: number) => string | undefined = () => undefined,
@@ -147,19 +147,19 @@ export class Generation {
       },
     });
     this.#work = work;
-    // Prompts that came as token ids have not been charged for yet.
+    // Prompts sent as token ids are not charged yet.
     this.#c.get("lease")?.use(work.usage.promptTokens - this.#encodedTokens);
     return work;
   }
 
-  /** Ends the work; reading the answer throws this error. */
+  /** Aborts the work; reading the answer then throws this error. */
   abort(error: Error): void {
     this.#aborted.reject(error);
     this.#abortController.abort(error);
     this.#work?.abort(error);
   }
 
-  /** The response continues after the handler has returned. */
+  /** Keeps the lease until `end`, for a response that streams after its handler has returned. */
   continues(): void {
     this.#c.get("lease")?.endWith(this.#over.promise);
   }

@@ -1,4 +1,4 @@
-// An answer as OpenAI's chat API tells it: deltas of a message, or the whole message.
+// An answer in the format of OpenAI's chat API: as deltas or as a whole message.
 import type { ChatChunk, ChatResponse } from "../../api/openai/chat.ts";
 import type { FinishReason } from "../../api/sampling.ts";
 import type { Part } from "../../conversation/conversation.ts";
@@ -13,7 +13,7 @@ export const finishReasons: Readonly<Record<End["reason"], FinishReason>> = {
   calls: "tool_calls",
 };
 
-/** Empty for events that are told by no delta. */
+/** Empty for events that have no delta. */
 export function deltasOf(event: AnswerEvent): Delta[] {
   switch (event.kind) {
     case "text":

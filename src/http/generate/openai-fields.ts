@@ -1,4 +1,4 @@
-// The fields that OpenAI's chat and text completions share, as parts of a conversation.
+// Maps the fields shared by OpenAI's chat and text completions to parts of a conversation.
 import type { SamplingFields } from "../../api/sampling.ts";
 import type { ToolChoice as AskedChoice, Tool as AskedTool } from "../../api/tools.ts";
 import type { Conversation, OfferedTool, ToolChoice } from "../../conversation/conversation.ts";
@@ -43,7 +43,7 @@ export function offeredTool({ function: asked }: AskedTool): OfferedTool {
 
 const noArguments = { properties: {}, additionalProperties: false };
 
-/** Arguments are always an object, even if the schema does not say so. */
+/** Arguments are always an object, even if the schema omits the type. */
 export function objectSchema(
   parameters: Record<string, unknown> = noArguments,
 ): Record<string, unknown> {

@@ -1,4 +1,4 @@
-// Requests that need only what the model makes of prompts: their lifetime, whatever API they came by.
+// The lifetime of requests that only compute prompts (embeddings, reranking), shared by all APIs.
 import type { Context } from "hono";
 import { checkPromptTokens, saltOf } from "../../conversation/engine-request.ts";
 import type { EngineEvent, EngineRequest, Priority } from "../../engine/protocol.ts";
@@ -12,29 +12,28 @@ import type { Generating } from "../frame/serving.ts";
 import { Generation } from "./generation.ts";
 
 export type PrefillModel = {
-  /** Its name. */
   model: string;
-  /** How long the model stays loaded without requests from now on. */
+  /** How long the model stays loaded without requests. */
   keepAliveMs?: number | undefined;
 };
 
-/** What is read of each prompt. */
+/** The outputs to read for each prompt. */
 export type PrefillReading = Pick<EngineRequest, "pooling"> &
   Pick<PrefillsRequest, "shareHead"> & {
-    /** Tokens whose logits behind the prompt are wanted. */
+    /** Tokens whose logits at the last position are returned. */
     logitsOf?: readonly number[];
   };
 
 export type Prefill = {
   model: ServedModel;
-  /** How long it took until the model was loaded. */
+  /** Time spent waiting for the model to load. */
   loadMs: number;
   encode(work: EncodeWork): Promise<Encoded>;
-  /** Once. */
+  /** May be called once. */
   read(prompts: readonly Uint32Array[], reading: PrefillReading): Promise<EngineEvent[]>;
 };
 
-/** Computes with the model once it is loaded, and releases everything however that ends. */
+/** Runs `compute` with the loaded model and releases everything afterwards, also after an error. */
 export async function prefilled<T>(
   c: Context<HttpEnv>,
   serving: Generating,

@@ -1,5 +1,5 @@
-// The signature of a thought in Anthropic's API. Clients return it unchanged with the thought. If a client wants
-// no thoughts, the signature carries the thought itself, so that the model has it in the next turn.
+// The signature of a thought in Anthropic's API, which clients return unchanged. For clients that omit thoughts, the
+// signature contains the thought itself, so that the model sees it in the next turn.
 import { createHash } from "node:crypto";
 
 const [HASH, TEXT] = ["mlx-hash:", "mlx-text:"];
@@ -9,7 +9,7 @@ export function signatureOf(thought: string, isOmitted: boolean): string {
   return HASH + createHash("sha256").update(thought).digest("base64");
 }
 
-/** The thought as the model wrote it. */
+/** Restores the thought from what the client returned. */
 export function thoughtOf({
   thinking,
   signature,

@@ -1,9 +1,9 @@
-// Metadata of every response.
+// Metadata in every response.
 import packageJson from "../../../package.json" with { type: "json" };
 import type { Usage as WireUsage } from "../../api/openai/usage.ts";
 import type { Usage } from "../../serve/answers.ts";
 
-/** Changes when answers to the same request may change. */
+/** Differs between versions, whose answers to the same request may differ. */
 export const fingerprint = `mlx-serve-${packageJson.version}`;
 
 export function usageOf({ promptTokens, cachedTokens, completionTokens }: Usage): WireUsage {

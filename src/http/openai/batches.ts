@@ -1,5 +1,4 @@
-// /v1/batches: files of requests, answered at low priority. A key has its own batches, and no others;
-// the server's owner may read all.
+// /v1/batches: files of requests, answered at low priority. A key sees only its own batches; the owner may read all.
 import type { Context } from "hono";
 import {
   type BatchList,
@@ -34,7 +33,7 @@ export function createBatch(serving: BodyReader & BatchStore) {
     }
     const { maxBatches } = serving.settings;
     if (batches.store.unfinished(owner).length >= maxBatches) {
-      const message = `The key has ${maxBatches} unfinished batches, and may have no more: wait for one or cancel one.`;
+      const message = `The key already has the maximum of ${maxBatches} unfinished batches: wait for one or cancel one.`;
       throw badRequest(undefined, message, "batch_limit_exceeded");
     }
     try {
@@ -72,7 +71,7 @@ export function cancelBatch({ batches }: BatchStore) {
   };
 }
 
-/** Of all keys, the newest first. */
+/** Lists the batches of all keys, newest first. */
 export function listAllBatches({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const page = BatchQuery.parse(c.req.query());
@@ -84,12 +83,12 @@ export function listAllBatches({ batches }: BatchStore) {
   };
 }
 
-/** Of any key. */
+/** Cancels a batch of any key. */
 export function cancelAnyBatch(serving: BodyReader & BatchStore) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { id } = await readRequest(c, serving, CancelBatchRequest);
     const batch = serving.batches.existing?.store.batch(id);
-    if (!batch) throw noBatch("GET /batches lists all.");
+    if (!batch) throw noBatch("GET /batches lists all batches.");
     return c.json(cancelled(serving.batches, batch));
   };
 }
@@ -107,7 +106,7 @@ function noBatch(hint: string): ApiError {
   return new ApiError(404, `The batch does not exist: ${hint}`, details);
 }
 
-/** Another key's batch does not exist for this one. */
+/** Batches of other keys count as nonexistent. */
 function ownBatch(c: Context<HttpEnv>, batches: LazyBatches): Batch {
   const batch = batchOf(c, batches);
   if (batch?.owner === c.get("caller").name) return batch;
@@ -120,7 +119,7 @@ function readableBatch(c: Context<HttpEnv>, batches: LazyBatches): Batch {
   throw noBatch(ownHint);
 }
 
-const ownHint = "GET /v1/batches lists those of this key.";
+const ownHint = "GET /v1/batches lists the batches of this key.";
 
 const batchOf = (c: Context<HttpEnv>, batches: LazyBatches) =>
   batches.open.store.batch(c.req.param("id") ?? "");

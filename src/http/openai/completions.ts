@@ -18,7 +18,7 @@ import { commonOf } from "../generate/openai-fields.ts";
 import { finiteLogprob, tokenText } from "../generate/token-text.ts";
 import { fingerprint, usageOf } from "../generate/usage.ts";
 
-/** OpenAI's default. */
+/** OpenAI's default for `max_tokens`. */
 const PRESET_TOKENS = 16;
 
 export const completionCodec: Codec<CompletionRequest> = {
@@ -27,7 +27,7 @@ export const completionCodec: Codec<CompletionRequest> = {
   exchange(request, { settings }) {
     const longest = request.max_tokens ?? settings.maxTokens ?? PRESET_TOKENS;
     if (request.min_tokens > longest) {
-      const message = `Invalid 'min_tokens': expected at most ${longest}, as max_tokens is.`;
+      const message = `Invalid 'min_tokens': expected at most ${longest}, the value of max_tokens.`;
       throw badRequest("min_tokens", message, "invalid_value");
     }
     return {
@@ -103,7 +103,7 @@ function completionWriter(request: CompletionRequest, context: ResponseContext):
 
 type Written = Pick<Answer, "index" | "tokens" | "scores">;
 
-/** Answers to texts have neither thoughts nor calls. */
+/** Text completions contain neither thoughts nor calls. */
 function textOf(parts: AnswerEvents["events"] | Answer["parts"]): string {
   return parts.map((part) => (part.kind === "text" ? part.text : "")).join("");
 }
@@ -148,7 +148,7 @@ class LogprobWriter {
 
   #record(top: readonly TopToken[]): Record<string, number> {
     return Object.fromEntries(
-      // If two tokens have the same text, the likelier one wins.
+      // Of tokens with the same text, the likelier one wins.
       top.toReversed().map(({ token, logprob }) => {
         return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
       }),

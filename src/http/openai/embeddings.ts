@@ -1,4 +1,4 @@
-// POST /v1/embeddings: the vector that a model makes of a text.
+// POST /v1/embeddings
 import type { Context } from "hono";
 import { EmbeddingRequest, type EmbeddingResponse } from "../../api/openai/embeddings.ts";
 import type { Prompt } from "../../api/prompts.ts";
@@ -37,13 +37,13 @@ export type EmbeddingInput = PrefillModel & {
 export type Embedded = {
   model: string;
   vectors: Float32Array[];
-  /** Of all texts. */
+  /** Total of all texts. */
   tokens: number;
-  /** How long it took until the model was loaded. */
+  /** Time spent waiting for the model to load. */
   loadMs: number;
 };
 
-/** The vectors of a request of any API. */
+/** Embeds texts, for any API. */
 export async function embedded(
   c: Context<HttpEnv>,
   serving: Generating,
@@ -53,11 +53,11 @@ export async function embedded(
   return await prefilled(c, serving, ceiling, asked, async ({ model, loadMs, encode, read }) => {
     const { embedding } = model.text;
     if (!embedding) {
-      throw badRequest("model", "The model does not make embeddings.", "not_an_embedder");
+      throw badRequest("model", "The model is not an embedding model.", "not_an_embedder");
     }
     const prompts = await textTokens({ prompts: input }, model, encode);
     const events = await read(prompts, embedding);
-    // The vectors' size is known only now.
+    // The engine's answer tells the model's dimensions.
     const { length } = events[0]!.vector!;
     if (dimensions !== undefined && dimensions > length) {
       const message = `Invalid 'dimensions': expected at most ${length}, the size of the model's vectors.`;

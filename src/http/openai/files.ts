@@ -1,4 +1,4 @@
-// /v1/files: what batches read and write. A key has its own files, and no others; the server's owner may read all.
+// /v1/files: the input and output of batches. A key sees only its own files; the owner may read all.
 import { existsSync } from "node:fs";
 import type { Context } from "hono";
 import {
@@ -31,7 +31,8 @@ export function uploadFile({ batches, settings }: BatchStore & { settings: Setti
       const fields = await unlessGone(
         c.req.raw,
         readForm(c.req.raw, ({ field, filename }) => {
-          if (field !== "file") throw badRequest(field, `The form has a file '${field}' too many.`);
+          if (field !== "file")
+            throw badRequest(field, `The form has an unexpected file '${field}'.`);
           return upload.begin(filename);
         }),
       );
@@ -69,7 +70,7 @@ export function getFile({ batches }: BatchStore) {
 export function fileContent({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const path = batches.open.store.pathOf(readableFile(c, batches).id);
-    // Someone may have removed it from the folder.
+    // Another program may have removed it from the folder.
     if (!existsSync(path)) throw unknownFile();
     return new Response(Bun.file(path).stream(), {
       headers: { "Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked" },
@@ -85,7 +86,7 @@ export function deleteFile({ batches }: BatchStore) {
   };
 }
 
-/** Another key's file does not exist for this one. */
+/** Files of other keys count as nonexistent. */
 function ownFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   return fileOf(c.get("caller").name, c, batches);
 }
@@ -95,7 +96,7 @@ function readableFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   return fileOf(owner ? undefined : name, c, batches);
 }
 
-/** `key`: whose it has to be. */
+/** `key`: the required owner; undefined for any. */
 function fileOf(key: string | undefined, c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   const file = batches.open.store.file(key, c.req.param("id") ?? "");
   if (file) return file;
@@ -107,7 +108,7 @@ function unknownFile(): ApiError {
   return new ApiError(404, message, { param: "id", code: "file_not_found" });
 }
 
-/** Of a list of files or batches. */
+/** A page of files or batches. */
 export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   return {
     object: "list" as const,
@@ -118,7 +119,7 @@ export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   };
 }
 
-/** As a client would write them in JSON. */
+/** The form fields as the equivalent JSON. */
 function fieldsOf(fields: ReadonlyMap<string, string>): object {
   const anchor = fields.get("expires_after[anchor]");
   const seconds = fields.get("expires_after[seconds]");

@@ -1,4 +1,4 @@
-// The rows of reranking in the table of routes, the same ones wherever clients look.
+// The routes of reranking, under every path that clients use.
 import {
   RerankRequest,
   RerankResponse,
@@ -41,16 +41,16 @@ export const rerankRoutes: readonly Route[] = [
   {
     ...reranking,
     path: "/v1/rerank",
-    summary: "Documents by relevance to a query, if the model is a reranker or an embedding model",
+    summary: "Rank documents by relevance to a query, with a reranker or an embedding model",
     isForBatches: true,
   },
-  { ...reranking, path: "/v2/rerank", summary: "The same as /v1/rerank, for Cohere's clients" },
-  { ...reranking, path: "/rerank", summary: "The same as /v1/rerank" },
+  { ...reranking, path: "/v2/rerank", summary: "Like /v1/rerank, for Cohere's clients" },
+  { ...reranking, path: "/rerank", summary: "Like /v1/rerank" },
   {
     ...scoring,
     path: "/v1/score",
-    summary: "How well pairs of texts match, if the model is a reranker or an embedding model",
+    summary: "Score how well pairs of texts match, with a reranker or an embedding model",
     isForBatches: true,
   },
-  { ...scoring, path: "/score", summary: "The same as /v1/score" },
+  { ...scoring, path: "/score", summary: "Like /v1/score" },
 ];

@@ -1,5 +1,5 @@
-// POST /v1/rerank and /v1/score: how well documents answer queries. A reranker reads both in one prompt, and the
-// logits behind it are the score. Of an embedding model it is the cosine of the two vectors.
+// POST /v1/rerank and /v1/score: how well documents answer queries. A reranker gets both in one prompt, and its last
+// logits give the score. With an embedding model, the score is the cosine similarity of the two vectors.
 import type { Context } from "hono";
 import {
   RerankRequest,
@@ -59,14 +59,14 @@ export function score(serving: Generating, ceiling: Priority) {
   };
 }
 
-/** Each document with its query, or all with the only one. */
+/** One query per document, or one for all. */
 type Pairs = {
   queries: readonly string[];
   documents: readonly string[];
   instruction?: string | undefined;
 };
 
-/** `tokens`: of all prompts. */
+/** `tokens`: total of all prompts. */
 type Scores = { scores: number[]; tokens: number };
 
 async function scored(
@@ -79,11 +79,15 @@ async function scored(
     const { text, name: model } = prefill.model;
     const { reranker, embedding } = text;
     if (!reranker && !embedding) {
-      const message = "The model can neither rerank nor make embeddings.";
+      const message = "The model is neither a reranker nor an embedding model.";
       throw badRequest("model", message, "not_a_reranker");
     }
     if (pairs.instruction !== undefined && !reranker?.takesInstruction) {
-      throw badRequest("instruction", "The model takes no instruction.", "unsupported_parameter");
+      throw badRequest(
+        "instruction",
+        "The model supports no instruction.",
+        "unsupported_parameter",
+      );
     }
     const scores = reranker
       ? await judged(prefill, pairs, reranker, serving.settings.maxBodySize)
@@ -100,9 +104,9 @@ async function judged(
 ): Promise<Scores> {
   const maxTokens = countedTokens(model.info);
   const work = { kind: "pairs", queries, documents, instruction, maxTokens } as const;
-  // A query that is repeated for every document may be far more than the body was.
+  // The query is repeated for every document, so the prompts may be far larger than the body.
   if (sizeOf(work) > maxChars) {
-    const message = `The query for each of the documents makes more than ${maxChars} characters.`;
+    const message = `The query, repeated for each document, exceeds ${maxChars} characters.`;
     throw badRequest("documents", message, "invalid_value");
   }
   const { prompts } = await encode(work);

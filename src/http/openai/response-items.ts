@@ -1,4 +1,4 @@
-// The items of a response: messages, reasoning and calls, whole or as the events of a stream.
+// The items of a response (messages, reasoning and calls), whole or as stream events.
 import type { ContentPart, OutputItem } from "../../api/openai/response-items.ts";
 import type { ResponseEvent } from "../../api/openai/responses.ts";
 import type { Part } from "../../conversation/conversation.ts";
@@ -9,13 +9,13 @@ import { CustomInput, customInput, type ResponseTools } from "./response-tools.t
 
 export type ItemOptions = {
   tools: ResponseTools;
-  /** Whether reasoning also has encrypted_content, which carries it. */
+  /** Whether reasoning items include encrypted_content, from which a later request restores the thought. */
   isCarried: boolean;
 };
 
 type Status = OutputItem["status"];
 type WithoutNumber<T> = T extends unknown ? Omit<T, "sequence_number"> : never;
-/** An event before it is numbered. */
+/** An event without its sequence number. */
 export type NewEvent = WithoutNumber<ResponseEvent>;
 
 const prefixes = { text: "msg", thought: "rs", function: "fc", custom: "ctc" } as const;
@@ -25,7 +25,7 @@ export function newItemId(part: Part, tools: ResponseTools): string {
   return `${prefixes[kind]}_${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
-/** `isCutOff`: the token limit ended the answer in this part. */
+/** `isCutOff`: whether the token limit ended the answer in this part. */
 export function statusOf(part: Part, isCutOff: boolean): Status {
   const isIncomplete = part.kind === "call" ? part.isCutOff === true : isCutOff;
   return isIncomplete ? "incomplete" : "completed";
@@ -63,9 +63,9 @@ function textPart(text: string): Extract<ContentPart, { type: "output_text" }> {
   return { type: "output_text", text, annotations: [], logprobs: [] };
 }
 
-/** The events of the response's items, of which one is open at a time. */
+/** Turns answer events into events of items; at most one item is open at a time. */
 export class ItemEvents {
-  /** The items that are complete. */
+  /** Completed items. */
   readonly done: OutputItem[] = [];
   readonly #options: ItemOptions;
   readonly #builder = new AnswerBuilder(0);
@@ -182,12 +182,12 @@ export class ItemEvents {
   }
 }
 
-/** The part before anything is written. */
+/** The part with empty text or arguments. */
 function emptied(part: Part): Part {
   return part.kind === "call" ? { ...part, arguments: "" } : { ...part, text: "" };
 }
 
-/** An item before its content is added. */
+/** The item with empty content. */
 function begun(item: OutputItem): OutputItem {
   return "content" in item ? { ...item, content: [] } : item;
 }

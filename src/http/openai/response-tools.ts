@@ -1,5 +1,5 @@
-// The tools of OpenAI's Responses API as a conversation has them. The model sees functions alone: a custom tool is
-// one whose only argument is its input, and a tool of a namespace has the namespace in its name.
+// Maps the tools of OpenAI's Responses API to functions, the only tools that models know: a custom tool becomes a
+// function with a single argument, and a namespace becomes a prefix of its tools' names.
 import type {
   CustomTool,
   FunctionTool,
@@ -16,32 +16,32 @@ import { objectSchema } from "../generate/openai-fields.ts";
 export type ToolName = { name: string; namespace?: string | undefined };
 export type KnownTool = ToolName & { type: "function" | "custom" };
 
-/** What the model calls it. */
+/** The name that the model sees. */
 export function flatName({ name, namespace }: ToolName): string {
   return namespace === undefined ? name : `${namespace}__${name}`;
 }
 
-/** The arguments of a custom tool's call. */
+/** Wraps the input of a custom tool's call as arguments. */
 export function customArguments(input: string): string {
   return JSON.stringify({ input });
 }
 
-/** The input of a custom tool's call, as far as it goes if the call was cut off. */
+/** The input of a custom tool's call; possibly partial, if the call was cut off. */
 export function customInput(text: string): string {
   return new CustomInput().push(text);
 }
 
 const INPUT = /^\s*\{\s*"input"\s*:\s*"/;
-/** Characters and complete escapes. The two halves of a surrogate pair are not separated. */
+/** Matches characters and complete escapes; never splits a surrogate pair. */
 const DECODABLE =
   /^(?:[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[\da-fA-F]{4}|\\u[dD][89abAB][\da-fA-F]{2}(?:\\u[\da-fA-F]{4}|(?=[^\\]|\\[^u])))*/;
 
-/** Decodes the input of a custom tool's call while its arguments arrive. */
+/** Decodes the input of a custom tool's call incrementally. */
 export class CustomInput {
   #isOpen = false;
   #rest = "";
 
-  /** The part of the input that the text completes. */
+  /** Returns the newly decodable part of the input. */
   push(text: string): string {
     this.#rest += text;
     if (!this.#isOpen) {
@@ -61,7 +61,7 @@ export class ResponseTools {
   readonly #offered: OfferedTool[] = [];
   #grammarChars = 0;
 
-  /** Throws an ApiError if two tools have one name, or a grammar cannot be enforced. */
+  /** Throws an ApiError if two tools share a name or a grammar cannot be enforced. */
   constructor(tools: readonly ResponseTool[]) {
     for (const [at, tool] of tools.entries()) {
       if (tool.type === "function" || tool.type === "custom") this.#add(tool, `tools.${at}`);
@@ -76,12 +76,12 @@ export class ResponseTools {
     return this.#known.get(flat);
   }
 
-  /** Those that the model may call, and how. */
+  /** The tools that the model may call, and the tool choice. */
   choice(asked: ResponseToolChoice = "auto"): { tools: OfferedTool[]; toolChoice: ToolChoice } {
     const tools = this.#offered;
     if (typeof asked === "string") {
       if (asked === "required" && tools.length === 0) {
-        throw wrongChoice("only allowed when there are tools");
+        throw wrongChoice("only allowed with tools");
       }
       return { tools, toolChoice: asked };
     }
@@ -93,7 +93,7 @@ export class ResponseTools {
   #nameOf(tool: NamedTool): string {
     const flat = flatName(tool);
     if (this.#known.get(flat)?.type !== tool.type) {
-      throw wrongChoice("there is no such tool among the tools");
+      throw wrongChoice("the tool is not in tools");
     }
     return flat;
   }
@@ -102,11 +102,7 @@ export class ResponseTools {
     const { type, name, description } = tool;
     const flat = flatName({ name, namespace });
     if (this.#known.has(flat)) {
-      throw badRequest(
-        "tools",
-        `Invalid 'tools': there are two tools called ${flat}.`,
-        "invalid_value",
-      );
+      throw badRequest("tools", `Invalid 'tools': two tools are named ${flat}.`, "invalid_value");
     }
     this.#known.set(flat, { type, name, namespace });
     this.#offered.push(
@@ -121,7 +117,7 @@ export class ResponseTools {
     );
   }
 
-  /** The grammar of its input is a pattern of its only argument. The model sees the grammar as it was written. */
+  /** The grammar constrains the only argument as a regex; the model sees the grammar as written. */
   #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
     if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
     const { syntax, definition } = format;
@@ -139,7 +135,7 @@ export class ResponseTools {
   }
 }
 
-/** Of all tools: they are read on the main thread. */
+/** Total of all tools; grammars are parsed on the main thread. */
 const MAX_GRAMMAR_CHARS = 64 * 1024;
 
 const languages = { lark: "grammar in Lark's language", regex: "regular expression" } as const;

@@ -1,4 +1,4 @@
-// A reply as OpenAI's Responses API tells it: a response of items, whole or in events with sequence numbers.
+// Writes a reply in the format of OpenAI's Responses API: whole, or as events with sequence numbers.
 import type { OutputItem } from "../../api/openai/response-items.ts";
 import type {
   ResponseEvent,
@@ -13,7 +13,7 @@ import type { ResponseContext, ResponseWriter } from "../generate/codec.ts";
 import { ItemEvents, itemOf, type NewEvent, newItemId, statusOf } from "./response-items.ts";
 import type { ResponseTools } from "./response-tools.ts";
 
-/** `store` returns whether it is stored. */
+/** `store` returns whether the response was stored. */
 export function responseWriter(
   request: ResponsesRequest,
   context: ResponseContext,

@@ -28,7 +28,7 @@ export const responsesCodec: Codec<ResponsesRequest> = {
             return serving.responses.save(key, { id: response.id, response, input });
           } catch (error) {
             const told = { id: c.get("record").id, error: (error as Error).message };
-            serving.log.error(told, "a response is not stored");
+            serving.log.error(told, "a response could not be stored");
             return false;
           }
         }),
@@ -36,7 +36,7 @@ export const responsesCodec: Codec<ResponsesRequest> = {
   },
 };
 
-/** The conversation up to the response that is gone on with. */
+/** The items up to and including the previous response. */
 function itemsBefore(
   { previous_response_id: id }: ResponsesRequest,
   responses: StoredResponses,
@@ -45,14 +45,14 @@ function itemsBefore(
   if (id === undefined) return [];
   const stored = responses.find(key, id);
   if (!stored) {
-    const message = "The previous response does not exist, or is not stored any longer.";
+    const message = "The previous response does not exist or is no longer stored.";
     throw badRequest("previous_response_id", message, "previous_response_not_found");
   }
   const { output } = stored.response as { output: InputItem[] };
   return [...(stored.input as InputItem[]), ...output];
 }
 
-/** Each has an id, by which it is listed. */
+/** Assigns missing ids, which the list of input items needs. */
 function itemsIn(input: ResponsesRequest["input"]): InputItem[] {
   const items: readonly InputItem[] =
     typeof input === "string" ? [{ type: "message", role: "user", content: input }] : input;
@@ -102,7 +102,7 @@ function constraintOf({ text }: ResponsesRequest): Constraint | undefined {
   return { param: "text", ...jsonDocument(format.schema) };
 }
 
-/** The assistant's items between two of others are one message. */
+/** Merges consecutive items of the assistant into one message. */
 function messagesOf(items: readonly InputItem[]): Message[] {
   const messages: Message[] = [];
   for (const [i, item] of items.entries()) {
@@ -141,13 +141,13 @@ function messageOf(item: InputItem): Message {
   }
 }
 
-/** Agents return only what is encrypted. */
+/** Agents return only the encrypted content. */
 function thoughtIn(item: Extract<InputItem, { type: "reasoning" }>): string {
   const thinking = (item.content ?? []).map(({ text }) => text).join("\n");
   return thoughtOf({ thinking, signature: item.encrypted_content ?? "" });
 }
 
-/** Parts without text are refused before. */
+/** The schema has already rejected parts without text. */
 function partsOf(content: string | readonly object[]): Part[] {
   if (typeof content === "string") return [textPart(content)];
   return content.map((part) => {

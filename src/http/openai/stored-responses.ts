@@ -9,7 +9,7 @@ type Responses = { responses: StoredResponses };
 export function getResponse(serving: Responses) {
   return (c: Context<HttpEnv>): Response => {
     if (c.req.query("stream") === "true") {
-      const message = "Invalid 'stream': a stored response is not streamed.";
+      const message = "Invalid 'stream': stored responses cannot be streamed.";
       throw badRequest("stream", message, "unsupported_parameter");
     }
     return c.json(stored(serving, c).response);
@@ -62,7 +62,7 @@ function stored({ responses }: Responses, c: Context<HttpEnv>): StoredResponse {
 }
 
 function noSuchResponse(): ApiError {
-  return new ApiError(404, "The response does not exist, or is not stored any longer.", {
+  return new ApiError(404, "The response does not exist or is no longer stored.", {
     code: "response_not_found",
   });
 }

@@ -17,9 +17,9 @@ import { offeredTool } from "../generate/openai-fields.ts";
 import { tokenText } from "../generate/token-text.ts";
 import { chatOf } from "./chat.ts";
 
-/** Twice the context, so that a text can be counted before it is cut to fit, or this if it is more. */
+/** Minimum token limit. The limit is twice the context, so that clients can count a text before they truncate it. */
 const MIN_LIMIT = 2 ** 17;
-/** Tokens that are written at a time: a few milliseconds' work. */
+/** Tokens written at a time, which takes a few milliseconds. */
 const PART = 1024;
 
 export function tokenize(serving: BodyReader & Models) {
@@ -62,12 +62,11 @@ function limitOf({ info }: ServedModel): number {
   return Math.max(MIN_LIMIT, 2 * info.maxLength);
 }
 
-/** One text, or a chat. */
 type CountableWork =
   | Omit<EncodeWork & { kind: "texts" }, "maxTokens">
   | Omit<EncodeWork & { kind: "chat" }, "maxTokens">;
 
-/** The tokens of a prompt, which may be longer than the context. */
+/** Tokenizes a prompt, which may be longer than the context. */
 export async function countableTokens(
   c: Context<HttpEnv>,
   { encoder }: BodyReader,

@@ -1,20 +1,20 @@
-// Uploads: a file is written as it arrives, within what its key may store.
+// Uploads: files are written to disk as they arrive, within the limits of their key.
 import { type FileHandle, open, rm } from "node:fs/promises";
 import type { Settings } from "../../config/settings.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import type { FileSink } from "../frame/multipart.ts";
 
-/** What one upload has received so far. */
+/** Bytes that an upload has received so far. */
 type Received = { readonly owner: string; bytes: number };
 
-/** The room of one upload. */
+/** One upload's share of its key's storage. */
 export type UploadRoom = {
-  /** Throws if the file may not have so many bytes. */
+  /** Throws if more bytes exceed a limit. */
   grow(bytes: number): void;
   leave(): void;
 };
 
-/** The uploads of all keys that are under way: what they have received counts against the key's limits. */
+/** The running uploads of all keys: their bytes count against the limits of the key. */
 export class KeyUploads {
   readonly #limits: Pick<Settings, "maxFiles" | "maxFileSize" | "maxFileStorage">;
   readonly #uploads = new Set<Received>();
@@ -23,11 +23,11 @@ export class KeyUploads {
     this.#limits = limits;
   }
 
-  /** Throws if the key may not have another file. */
+  /** Throws if the key has reached its maximum number of files. */
   begin(owner: string, stored: () => { files: number; bytes: number }): UploadRoom {
     const { maxFiles, maxFileSize, maxFileStorage } = this.#limits;
     if (stored().files + this.#of(owner).length >= maxFiles) {
-      const message = `The key has ${maxFiles} files, and may have no more: delete some.`;
+      const message = `The key already has the maximum of ${maxFiles} files: delete some.`;
       throw badRequest("file", message, "file_limit_exceeded");
     }
     const upload = { owner, bytes: 0 };
@@ -53,7 +53,7 @@ export class KeyUploads {
   }
 }
 
-/** A file as it arrives. */
+/** Writes the file of one upload. */
 export class Upload {
   readonly #path: string;
   readonly #room: UploadRoom;
@@ -77,7 +77,7 @@ export class Upload {
     };
   }
 
-  /** The file is complete and on the disk. */
+  /** Syncs the complete file to disk. */
   async end(): Promise<{ filename: string; bytes: number }> {
     if (this.#filename === undefined) {
       const message = "Missing required parameter: 'file'.";
@@ -89,7 +89,7 @@ export class Upload {
     return { filename: this.#filename, bytes: this.#bytes };
   }
 
-  /** Frees the room; the file counts by itself once it is stored. */
+  /** Releases the reservation; a stored file counts on its own. */
   leave(): void {
     this.#room.leave();
   }

@@ -338,10 +338,10 @@ describe("a message", () => {
     ["'tools.0.type': only tools of type custom", { tools: [{ type: "bash_20250124" }] }],
     ["'tools.0.defer_loading'", { tools: [{ ...time, defer_loading: true }] }],
     ["'tools.0.name'", { tools: [{ ...time, name: `${SECRET}!` }] }],
-    ["'tools': there are two tools", { tools: [time, time] }],
-    ["'tool_choice': only allowed when there are tools", { tool_choice: { type: "any" } }],
+    ["'tools': two tools are named", { tools: [time, time] }],
+    ["'tool_choice': only allowed with tools", { tool_choice: { type: "any" } }],
     [
-      "'tool_choice': there is no such tool",
+      "'tool_choice': the tool is not in tools",
       { tools: [time], tool_choice: { type: "tool", name: SECRET } },
     ],
     ["'tool_choice", { tools: [time], tool_choice: { type: SECRET } }],

@@ -36,7 +36,7 @@ test("a full disk refuses files and delays batches, and everything else goes on"
   expect(readdirSync(folder)).toEqual([]);
   // The answers have no room.
   const { id } = await small.caller.start(chatLines(300));
-  await small.says(/"batch":"batch_\w+".*"msg":"a batch has to wait"/);
+  await small.says(/"batch":"batch_\w+".*"msg":"a batch has failed and will be retried"/);
   const { status, request_counts: counts } = await small.caller.batch(id);
   expect(["validating", "in_progress"]).toContain(status);
   expect(counts.completed).toBeLessThan(300);
@@ -73,7 +73,7 @@ test("a folder that cannot be written is told without a stack trace", async () =
   expect(stderr).toMatch(
     /"error":"ENOTDIR: .*"msg":"files cannot be stored: choose another --data-dir"/,
   );
-  expect(stderr).toMatch(/"error":"ENOTDIR: .*"msg":"a response is not stored"/);
+  expect(stderr).toMatch(/"error":"ENOTDIR: .*"msg":"a response could not be stored"/);
   expect(stderr).not.toContain("stack");
 }, 30_000);
 

@@ -161,7 +161,7 @@ const chatFaults: Fault[] = [
   ],
   ["response_format", '{"type":"json_schema"}', "response_format.json_schema", "Missing"],
   ["tools", `[{"${secret}":1}]`, "tools.0.type", "only functions"],
-  ["tool_choice", `"required"`, "tool_choice", "only allowed when there are tools"],
+  ["tool_choice", `"required"`, "tool_choice", "only allowed with tools"],
   ["tool_choice", `"${secret}"`, "tool_choice", "expected one of"],
   ["modalities", '["text","audio"]', "modalities", "at most 1"],
   ["modalities", '["audio"]', "modalities.0", "only text"],

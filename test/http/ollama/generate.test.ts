@@ -200,7 +200,7 @@ describe("Ollama's API", () => {
     ["Missing required parameter: 'input'", ["/api/embed", {}]],
     ["'input': expected a string or strings", ["/api/embed", { input: [1, 2] }]],
     ["'truncate': texts are not truncated", ["/api/embed", { input: "a", truncate: true }]],
-    ["does not make embeddings", ["/api/embed", { input: "a" }]],
+    ["is not an embedding model", ["/api/embed", { input: "a" }]],
     ["Missing required parameter: 'prompt'", ["/api/embeddings", {}]],
     ["Missing required parameter: 'model'", ["/api/show", {}]],
     ["The body is not valid JSON", ["/api/chat", "{" as never]],
