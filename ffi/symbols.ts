@@ -1,8 +1,69 @@
-// The C prototypes of the mlx-c functions that mlx-serve calls. ffi/prototype.ts derives declarations for bun:ffi from them, and
-// test/ffi/symbols.test.ts compares them with the pinned headers.
+// The C prototypes of the mlx-c functions that mlx-serve calls. ffi/prototype.ts derives declarations for
+// bun:ffi from them, and test/ffi/symbols.test.ts compares them with the pinned headers. An operation's
+// list also says whether its result shares memory with an input; test/mlx/sharing.test.ts checks that.
 import { declared } from "./prototype.ts";
 
+/** An elementwise operation may overwrite an input of its output's size that nothing else reads. */
+const elementwise = [
+  "int mlx_erf(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_exp(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_expm1(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_log(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_negative(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_round(mlx_array*, mlx_array, int, mlx_stream)",
+  "int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_tanh(mlx_array*, mlx_array, mlx_stream)",
+  "int mlx_add(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_subtract(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_multiply(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_divide(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_floor_divide(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_power(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_maximum(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_minimum(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_less(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_logaddexp(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_less_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_greater(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_greater_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_logical_and(mlx_array*, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_where(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_clip(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)",
+  "int mlx_astype(mlx_array*, mlx_array, mlx_dtype, mlx_stream)",
+] as const;
+
+/** Other operations that may do so. */
+const overwriting = [
+  "int mlx_closure_apply(mlx_vector_array*, mlx_closure, mlx_vector_array)",
+  "int mlx_softmax_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
+  "int mlx_fast_layer_norm(mlx_array*, mlx_array, mlx_array, mlx_array, float, mlx_stream)",
+  "int mlx_fast_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)",
+  "int mlx_fast_rope_dynamic(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, mlx_array, mlx_array, mlx_stream)",
+] as const;
+
+/** These return views of their input. */
+const views = [
+  "int mlx_swapaxes(mlx_array*, mlx_array, int, int, mlx_stream)",
+  "int mlx_expand_dims_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
+  "int mlx_squeeze_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
+  "int mlx_slice(mlx_array*, mlx_array, const int*, size_t, const int*, size_t, const int*, size_t, mlx_stream)",
+  "int mlx_split(mlx_vector_array*, mlx_array, int, int, mlx_stream)",
+  "int mlx_split_sections(mlx_vector_array*, mlx_array, const int*, size_t, int, mlx_stream)",
+] as const;
+
+/** These return a view of an input without gaps, and a copy of any other. */
+const regroupings = [
+  "int mlx_reshape(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
+  "int mlx_flatten(mlx_array*, mlx_array, int, int, mlx_stream)",
+] as const;
+
 export const prototypes = [
+  ...elementwise,
+  ...overwriting,
+  ...views,
+  ...regroupings,
+
   // ---- Errors
   "void mlx_set_error_handler(mlx_error_handler_func, void*, void (*)(void*))",
 
@@ -74,7 +135,6 @@ export const prototypes = [
   "int mlx_eval(mlx_vector_array)",
   "int mlx_async_eval(mlx_vector_array)",
   "mlx_closure mlx_closure_new_func(int (*)(mlx_vector_array*, const mlx_vector_array))",
-  "int mlx_closure_apply(mlx_vector_array*, mlx_closure, mlx_vector_array)",
   "int mlx_closure_free(mlx_closure)",
   "int mlx_compile(mlx_closure*, mlx_closure, bool)",
   "int mlx_disable_compile(void)",
@@ -83,59 +143,18 @@ export const prototypes = [
   "int mlx_zeros(mlx_array*, const int*, size_t, mlx_dtype, mlx_stream)",
   "int mlx_arange(mlx_array*, double, double, double, mlx_dtype, mlx_stream)",
 
-  // ---- One array, element by element
-  "int mlx_erf(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_exp(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_expm1(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_log(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_negative(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_round(mlx_array*, mlx_array, int, mlx_stream)",
-  "int mlx_sigmoid(mlx_array*, mlx_array, mlx_stream)",
-  "int mlx_tanh(mlx_array*, mlx_array, mlx_stream)",
-
-  // ---- Two arrays, element by element
-  "int mlx_add(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_subtract(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_multiply(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_divide(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_floor_divide(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_power(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_maximum(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_minimum(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_less(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_logaddexp(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_less_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_greater(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_greater_equal(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_logical_and(mlx_array*, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_where(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)",
-  "int mlx_clip(mlx_array*, mlx_array, mlx_array, mlx_array, mlx_stream)",
-
   // ---- Reductions, scans and order
   "int mlx_sum_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
   "int mlx_max_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
   "int mlx_logsumexp_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
-  "int mlx_softmax_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
   "int mlx_argmax_axis(mlx_array*, mlx_array, int, bool, mlx_stream)",
   "int mlx_cumsum_axis(mlx_array*, mlx_array, int, bool, bool, mlx_optional_dtype, mlx_stream)",
   "int mlx_argsort_axis(mlx_array*, mlx_array, int, mlx_stream)",
   "int mlx_argpartition_axis(mlx_array*, mlx_array, int, int, mlx_stream)",
 
-  // ---- Shape
-  "int mlx_astype(mlx_array*, mlx_array, mlx_dtype, mlx_stream)",
+  // ---- Shape and indexing
   "int mlx_contiguous(mlx_array*, mlx_array, bool, mlx_stream)",
-  "int mlx_reshape(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
-  "int mlx_flatten(mlx_array*, mlx_array, int, int, mlx_stream)",
-  "int mlx_swapaxes(mlx_array*, mlx_array, int, int, mlx_stream)",
-  "int mlx_expand_dims_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
-  "int mlx_squeeze_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
   "int mlx_concatenate_axis(mlx_array*, mlx_vector_array, int, mlx_stream)",
-  "int mlx_split(mlx_vector_array*, mlx_array, int, int, mlx_stream)",
-  "int mlx_split_sections(mlx_vector_array*, mlx_array, const int*, size_t, int, mlx_stream)",
-  "int mlx_slice(mlx_array*, mlx_array, const int*, size_t, const int*, size_t, const int*, size_t, mlx_stream)",
-
-  // ---- Indexing
   "int mlx_take_axis(mlx_array*, mlx_array, mlx_array, int, mlx_stream)",
   "int mlx_take_along_axis(mlx_array*, mlx_array, mlx_array, int, mlx_stream)",
   "int mlx_put_along_axis(mlx_array*, mlx_array, mlx_array, mlx_array, int, mlx_stream)",
@@ -157,9 +176,6 @@ export const prototypes = [
   "int mlx_random_normal(mlx_array*, const int*, size_t, mlx_dtype, float, float, mlx_array, mlx_stream)",
 
   // ---- Fused operations
-  "int mlx_fast_layer_norm(mlx_array*, mlx_array, mlx_array, mlx_array, float, mlx_stream)",
-  "int mlx_fast_rms_norm(mlx_array*, mlx_array, mlx_array, float, mlx_stream)",
-  "int mlx_fast_rope_dynamic(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, mlx_array, mlx_array, mlx_stream)",
   "int mlx_fast_scaled_dot_product_attention(mlx_array*, mlx_array, mlx_array, mlx_array, float, const char*, mlx_array, mlx_array, bool, mlx_stream)",
 
   // ---- Custom kernels
@@ -230,3 +246,29 @@ export const cudaPrototypes = [
 export const symbols = declared(prototypes);
 export const ownSymbols = declared(ownPrototypes);
 export const cudaSymbols = declared(cudaPrototypes);
+
+type Prototype = (typeof prototypes | typeof ownPrototypes | typeof cudaPrototypes)[number];
+type OperationOf<
+  P,
+  Result extends string,
+> = P extends `int ${infer Name}(${Result}, ${string}mlx_stream)` ? Name : never;
+
+export type ArrayOperation = OperationOf<Prototype, "mlx_array*">;
+export type ListOperation = OperationOf<Prototype, "mlx_vector_array*">;
+
+const namesOf = (list: readonly string[]): ReadonlySet<string> =>
+  new Set(Object.keys(declared(list)));
+
+/** Operations by their result. Unless listed, a result has memory of its own. */
+export const operations = {
+  /** Operations that return a list of arrays. */
+  lists: namesOf(
+    [...prototypes, ...ownPrototypes, ...cudaPrototypes].filter((each) =>
+      /\(mlx_vector_array\*.*, mlx_stream\)$/.test(each),
+    ),
+  ),
+  elementwise: namesOf(elementwise),
+  overwriting: namesOf([...elementwise, ...overwriting]),
+  regroupings: namesOf(regroupings),
+  views: namesOf([...views, ...regroupings]),
+};

@@ -1,5 +1,6 @@
 // How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations
 // without CPU code of their own are composed of others there.
+import { operations } from "../../ffi/symbols.ts";
 import type { Evaluation, HasGaps } from "../mlx/peak.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
 import { scoreBytes } from "./gpu.ts";
@@ -37,11 +38,6 @@ const between: Readonly<Record<string, number>> = {
   mlx_fast_rope_dynamic: 2,
 };
 
-const broadcasting = new Set([
-  ...["mlx_add", "mlx_subtract", "mlx_multiply", "mlx_divide", "mlx_floor_divide", "mlx_power"],
-  ...["mlx_maximum", "mlx_minimum", "mlx_logaddexp", "mlx_less", "mlx_where", "mlx_clip"],
-]);
-
 function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
   const { symbol, parents } = node;
   const own = symbol === "mlx_concatenate_axis" ? parents.length : 1;
@@ -51,7 +47,7 @@ function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
 /** Number of broadcast inputs: each is a view first. */
 function broadcasts({ symbol, shape, parents }: SketchNode): number {
   const inputs = symbol === "mlx_addmm" ? parents.slice(0, 1) : parents;
-  if (symbol !== "mlx_addmm" && !broadcasting.has(symbol)) return 0;
+  if (symbol !== "mlx_addmm" && !operations.elementwise.has(symbol)) return 0;
   return inputs.filter((input) => input.shape.join() !== shape.join()).length;
 }
 

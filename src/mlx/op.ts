@@ -3,6 +3,7 @@
 import { type SymbolName, takeHandle } from "../../ffi/error.ts";
 import { type Mlxc, mlxc } from "../../ffi/lib.ts";
 import { out } from "../../ffi/slot.ts";
+import type { ArrayOperation, ListOperation } from "../../ffi/symbols.ts";
 import { type MlxArray, make, unpackVector } from "./array.ts";
 import { stream } from "./stream.ts";
 
@@ -10,12 +11,12 @@ type Inputs<S extends SymbolName> =
   Parameters<Mlxc[S]> extends [unknown, ...infer Middle, unknown] ? Middle : never;
 
 /** For `int mlx_f(mlx_array* res, inputs..., mlx_stream)`. */
-export function op<S extends SymbolName>(symbol: S, ...inputs: Inputs<S>): MlxArray {
+export function op<S extends ArrayOperation>(symbol: S, ...inputs: Inputs<S>): MlxArray {
   return make(symbol, call(symbol, inputs));
 }
 
 /** For `int mlx_f(mlx_vector_array* res, inputs..., mlx_stream)`. */
-export function opList<S extends SymbolName>(symbol: S, ...inputs: Inputs<S>): MlxArray[] {
+export function opList<S extends ListOperation>(symbol: S, ...inputs: Inputs<S>): MlxArray[] {
   return unpackVector(takeHandle(symbol, call(symbol, inputs)));
 }
 

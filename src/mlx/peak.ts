@@ -1,6 +1,7 @@
 // Estimates the peak memory of a sketched step, beyond the memory held before it. The host runs ahead of the device: a
 // buffer is allocated when the host launches its operation, and freed when the device has finished the last operation
 // that reads it.
+import { operations } from "../../ffi/symbols.ts";
 import type { Sketch, SketchNode } from "./sketch.ts";
 
 /** Whether an array's memory has gaps, as in some views. */
@@ -18,24 +19,6 @@ export type Evaluation = {
   /** Temporary memory of MLX's operation, which is freed with its inputs. */
   temporaryBytes(node: SketchNode, hasGaps: HasGaps): number;
 };
-
-/** Operations that return a view of their input. */
-const views = new Set([
-  ...["mlx_reshape", "mlx_flatten", "mlx_swapaxes", "mlx_expand_dims_axes", "mlx_squeeze_axes"],
-  ...["mlx_slice", "mlx_split", "mlx_split_sections"],
-]);
-
-/** Views only if the input has no gaps, copies otherwise. */
-const regroupings = new Set(["mlx_reshape", "mlx_flatten"]);
-
-/** Operations that overwrite an input of the same size if nothing else reads it. */
-const inPlace = new Set([
-  ...["mlx_erf", "mlx_erfinv", "mlx_exp", "mlx_expm1", "mlx_log", "mlx_negative", "mlx_round"],
-  ...["mlx_sigmoid", "mlx_tanh", "mlx_add", "mlx_subtract", "mlx_multiply", "mlx_divide"],
-  ...["mlx_floor_divide", "mlx_power", "mlx_maximum", "mlx_minimum", "mlx_logaddexp", "mlx_clip"],
-  ...["mlx_where", "mlx_softmax_axes", "mlx_astype", "mlx_closure_apply"],
-  ...["mlx_fast_layer_norm", "mlx_fast_rms_norm", "mlx_fast_rope_dynamic"],
-]);
 
 /** Memory shared by one or more arrays. */
 type Buffer = {
@@ -99,8 +82,8 @@ function placesOf(
   for (const node of nodes) {
     const [source] = node.parents;
     const seen = source && (places.get(source) ?? { buffer: undefined, hasGaps: false });
-    const isCopy = regroupings.has(node.symbol) && seen?.hasGaps;
-    if (!seen || !views.has(node.symbol) || isCopy) {
+    const isCopy = operations.regroupings.has(node.symbol) && seen?.hasGaps;
+    if (!seen || !operations.views.has(node.symbol) || isCopy) {
       places.set(node, own(node));
     } else {
       if (held.has(node) && seen.buffer) seen.buffer.isHeld = true;
@@ -115,7 +98,7 @@ function placesOf(
   }
   for (const node of nodes) {
     const place = places.get(node)!;
-    if (place.isView || !inPlace.has(node.symbol)) continue;
+    if (place.isView || !operations.overwriting.has(node.symbol)) continue;
     const written = node.parents
       .map((parent) => bufferOf(places.get(parent)))
       .find((each) => each && each.readers === 1 && !each.isHeld && each.bytes === node.bytes);

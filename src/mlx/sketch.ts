@@ -4,6 +4,7 @@
 import { mlxc } from "../../ffi/lib.ts";
 import { addressOf, handleList, type Pointer, readInts } from "../../ffi/memory.ts";
 import { Slot } from "../../ffi/slot.ts";
+import { operations } from "../../ffi/symbols.ts";
 import { ints } from "./array.ts";
 import { stream } from "./stream.ts";
 
@@ -27,8 +28,6 @@ export type Sketch = {
 type Call = (...args: unknown[]) => unknown;
 
 type Output = { shape: Int32Array; dtype: number };
-
-const lists = new Set(["mlx_split", "mlx_split_sections", "mlx_quantize", "mlx_serve_best"]);
 
 /**
  * Sketches each launch, which must evaluate once. `prepare` creates weights and pools. The first launch runs once more
@@ -224,7 +223,7 @@ class Recorder {
     });
     const status = call(...args);
     const handle = handleIn(args[0] as Uint32Array);
-    if (handle && lists.has(symbol)) this.#addList(symbol, handle, parents);
+    if (handle && operations.lists.has(symbol)) this.#addList(symbol, handle, parents);
     else if (handle) this.#add(symbol, handle, parents);
     return status;
   }

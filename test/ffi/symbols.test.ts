@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { findLibrary, headersOf } from "../../ffi/native.ts";
-import { cudaSymbols, ownSymbols, symbols } from "../../ffi/symbols.ts";
+import { cudaSymbols, operations, ownSymbols, symbols } from "../../ffi/symbols.ts";
 import { headerDifferences, readHeaders } from "../../scripts/headers.ts";
 import { dtypes } from "../../src/mlx/dtype.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
@@ -66,6 +66,15 @@ describe("the symbol table and mlx-c's headers", () => {
     const named = ["mlx_cumsum_axis", "mlx_dequantize"];
     expect(headerDifferences(changed)).toEqual(named.map((name) => expect.stringContaining(name)));
   });
+});
+
+test("the operations that return lists are those with a vector as their first argument", () => {
+  const lists = Object.keys(all).filter((name) => {
+    const { params } = headers.functions.get(name)!;
+    return params[0] === "mlx_vector_array*" && params.at(-1) === "mlx_stream";
+  });
+  expect(lists).toContain("mlx_split");
+  expect([...operations.lists].toSorted()).toEqual(lists.toSorted());
 });
 
 test("the element types stand in the order of mlx_dtype", () => {
