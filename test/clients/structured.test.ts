@@ -12,7 +12,6 @@ import type {
   ChatCompletionFunctionTool,
 } from "openai/resources";
 import * as z from "zod";
-import { defaultModelPath } from "../../ffi/native.ts";
 import { settled, useTestServer } from "../support/use-server.ts";
 import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
@@ -203,24 +202,6 @@ describe("LangChain", () => {
       expect(parts.at(-1)).toEqual(card);
     },
   );
-});
-
-describe("the default model", () => {
-  const own = useTestServer({ model: defaultModelPath() }, settled);
-
-  test("answers with what it knows, as JSON", async () => {
-    const client = new OpenAI({ baseURL: `${own.url}/v1`, apiKey: "none" });
-    const Capital = z.object({ city: z.string(), country: z.string() });
-    const { choices } = await client.chat.completions.parse({
-      model: "default",
-      messages: [{ role: "user", content: "What is the capital of France?" }],
-      response_format: zodResponseFormat(Capital, "capital"),
-      temperature: 0,
-      max_tokens: 60,
-    });
-    expect(choices[0]!.message.parsed).toEqual({ city: "Paris", country: "France" });
-    await own.settled();
-  }, 120_000);
 });
 
 async function errorOf(call: Promise<unknown>): Promise<unknown> {

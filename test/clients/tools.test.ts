@@ -23,7 +23,6 @@ import type {
   ChatCompletionMessageFunctionToolCall,
 } from "openai/resources";
 import * as z from "zod";
-import { defaultModelPath } from "../../ffi/native.ts";
 import { settled, useTestServer } from "../support/use-server.ts";
 import { type ClientProcess, startOpenAi } from "./client-process.ts";
 
@@ -356,33 +355,6 @@ describe("LangChain", () => {
     const { tool_calls: calls } = chunks.reduce((a, b) => a.concat(b));
     expect(calls).toEqual([{ ...whole![0]!, id: callId }]);
   });
-});
-
-describe("the default model", () => {
-  const own = useTestServer({ model: defaultModelPath() }, settled);
-
-  test("calls for the weather in Paris, and tells of it", async () => {
-    const provider = createOpenAICompatible({ name: "smol", baseURL: `${own.url}/v1` });
-    const { steps, text } = await generateText({
-      model: provider("default"),
-      prompt: "What is the weather in Paris?",
-      tools: {
-        [name]: tool({
-          description: "The weather in a city.",
-          inputSchema: z.object({ city: z.string() }),
-          execute: ({ city }) => `It is sunny in ${city}, 21 degrees.`,
-        }),
-      },
-      stopWhen: stepCountIs(2),
-      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? "required" : "none" }),
-      temperature: 0,
-      maxOutputTokens: 60,
-      providerOptions: { smol: { parallel_tool_calls: false } },
-    });
-    expect(steps[0]!.toolCalls).toMatchObject([{ toolName: name, input: { city: "Paris" } }]);
-    expect(text).toMatch(/sunny|21/);
-    await own.settled();
-  }, 120_000);
 });
 
 function callsOf({ tool_calls: calls }: ChatCompletion["choices"][number]["message"]) {

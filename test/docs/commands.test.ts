@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { pythonWithClients } from "../support/python-clients.ts";
 import { DocumentShell } from "./document-shell.ts";
-import { type Block, commandsOf, readDocuments } from "./documents.ts";
+import { type Block, commandsOf, patternOf, readDocuments } from "./documents.ts";
 
 /** Commands that are not run, by reason. */
 const notRun: Readonly<Record<string, readonly string[]>> = {
@@ -130,9 +130,3 @@ test("every command is run, or is listed with the reason why not", () => {
   expect([...reasons.keys()].filter((command) => !listed.has(command))).toEqual([]);
   expect(steps.filter(({ reason }) => reason === undefined).length).toBeGreaterThan(30);
 });
-
-/** Matches these lines; an ellipsis matches anything on a line. */
-function patternOf(output: string): RegExp {
-  const parts = output.trim().split("…");
-  return new RegExp(parts.map((part) => RegExp.escape(part)).join(".*"));
-}

@@ -78,3 +78,9 @@ function isComplete(command: string): boolean {
   if (command.endsWith("\\")) return false;
   return Bun.spawnSync(["bash", "-n", "-c", command]).exitCode === 0;
 }
+
+/** Matches these lines; an ellipsis matches anything on a line. */
+export function patternOf(output: string): RegExp {
+  const parts = output.trim().split("…");
+  return new RegExp(parts.map((part) => RegExp.escape(part)).join(".*"));
+}
