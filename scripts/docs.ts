@@ -16,9 +16,11 @@ import { ggufList, modelTable } from "./model-table.ts";
 
 const root = join(import.meta.dir, "..");
 
-/** README.md and what stands in docs/, by path. */
+/** The documents for readers, by path. */
 export const documents: readonly string[] = [
   "README.md",
+  "CONTRIBUTING.md",
+  "examples/README.md",
   ...readdirSync(join(root, "docs"))
     .filter((name) => name.endsWith(".md"))
     .map((name) => `docs/${name}`),

@@ -85,7 +85,9 @@ describe.each(documents)("$path", ({ path, text, blocks, code, links }) => {
 
   test("names files that exist", () => {
     const exists = (name: string) => existsSync(join(root, name));
-    expect(missing(literal, /\b(?:src|ffi|test|scripts)\/[\w/-]*(?:\.\w+)*/g, exists)).toEqual([]);
+    expect(
+      missing(literal, /\b(?:src|ffi|test|scripts|examples)\/[\w/-]*(?:\.\w+)*/g, exists),
+    ).toEqual([]);
     // Pictures leave out src/ and the extension.
     const pictures = blocks.filter(({ info }) => info === "text").map((block) => block.text);
     const isModule = (name: string) => exists(join("src", `${name}.ts`));
