@@ -74,7 +74,7 @@ export class ProgressLine {
   }
 
   #draw(line: string): void {
-    this.#output.write(`\r${line.slice(0, (this.#output.columns || 80) - 1)}\x1b[K`);
+    this.#output.write(`\r${Bun.sliceAnsi(line, 0, (this.#output.columns || 80) - 1)}\x1b[K`);
     this.#isDrawn = true;
   }
 }

@@ -5,6 +5,7 @@ import {
   ProgressLine,
   showActivity,
 } from "../../../src/cli/terminal/progress.ts";
+import { table } from "../../../src/cli/terminal/table.ts";
 import type { EngineActivity } from "../../../src/engine/protocol.ts";
 import type { Logger } from "../../../src/log.ts";
 
@@ -32,6 +33,13 @@ test("on a terminal one line is redrawn, not too often, and is gone at the end",
   expect(written.at(-1)).toBe("\r\x1b[K");
   // Whoever looks at a terminal is no program.
   expect(shown(true, true, 50)).toEqual(written);
+});
+
+test("a line and a column are as wide as a terminal shows them", () => {
+  const to = output(true);
+  new ProgressLine({ output: to }).show({ event: "pull", done: 0 }, "模型".repeat(20));
+  expect(to.written).toEqual([`\r${"模型".repeat(10)}\x1b[K`]);
+  expect(table(["model", "bytes"], [["模型", "7"]])).toBe("model  bytes\n模型   7");
 });
 
 test("elsewhere there is a line now and then, and none where it takes no time", () => {
