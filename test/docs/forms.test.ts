@@ -7,33 +7,26 @@ import { verbs } from "../../src/cli/verbs.ts";
 import { root } from "./documents.ts";
 
 const text = z.string().min(1);
-const label = { label: text, description: text.optional() };
-const input = z.strictObject({ ...label, placeholder: text.optional() });
-const field = { id: z.string().regex(/^[\w-]+$/) };
-const validations = z.strictObject({ required: z.boolean() }).optional();
-const options = z.array(text).min(2);
-
+const Field = z
+  .strictObject({
+    type: z.enum(["input", "textarea", "dropdown"]),
+    id: z.string().regex(/^[\w-]+$/),
+    attributes: z.strictObject({
+      label: text,
+      description: text.optional(),
+      placeholder: text.optional(),
+      render: text.optional(),
+      options: z.array(text).min(2).optional(),
+    }),
+    validations: z.strictObject({ required: z.boolean() }).optional(),
+  })
+  .refine(({ type, attributes: { options } }) => (type === "dropdown") === (options !== undefined))
+  .refine(({ type, attributes: { render } }) => type === "textarea" || render === undefined);
 const Form = z.strictObject({
   name: text,
   description: text,
   labels: z.array(text),
-  body: z.array(
-    z.discriminatedUnion("type", [
-      z.strictObject({ type: z.literal("input"), ...field, attributes: input, validations }),
-      z.strictObject({
-        type: z.literal("textarea"),
-        ...field,
-        attributes: input.extend({ render: text.optional() }),
-        validations,
-      }),
-      z.strictObject({
-        type: z.literal("dropdown"),
-        ...field,
-        attributes: z.strictObject({ ...label, options }),
-        validations,
-      }),
-    ]),
-  ),
+  body: z.array(Field),
 });
 
 const folder = join(root, ".github/ISSUE_TEMPLATE");
