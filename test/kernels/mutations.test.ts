@@ -34,14 +34,8 @@ import { mutatedKernel } from "../support/mutated-kernel.ts";
 
 useMlx();
 
-const attention: AttentionCase = {
-  headDim: 64,
-  kvHeads: 2,
-  headsPerKv: 1,
-  dtype: "float32",
-  normed: true,
-  rotaryDims: 32,
-};
+const sizes = { headDim: 64, kvHeads: 2, headsPerKv: 1, rotaryDims: 32 };
+const attention: AttentionCase = { ...sizes, dtype: "float32", normed: true };
 
 /** By name, a text of the kernel with «what is there→what replaces it»; and the error, unless only numbers are wrong. */
 type Mutations = Record<string, string | [edit: string, found: string | RegExp]>;
@@ -568,24 +562,9 @@ onCpu("in an emulated CUDA kernel with products of warpgroups the tests notice",
 expectNoticed("of a norm", "norm", normMutations, checkNorm);
 expectNoticed("of a lookup of rows", "lookup", lookupMutations, checkLookup);
 expectNoticed("that streams weights", "streamed_vector_139264", streamMutations, checkStream);
-expectNoticed(
-  "with products of a cluster",
-  "warpgroup_product_54272",
-  clusterMutations,
-  checkCluster,
-);
-expectNoticed(
-  "whose groups copy sums to each other",
-  "dense_product_198664",
-  denseMutations,
-  checkDense,
-);
-expectNoticed(
-  "whose groups copy their operands to each other",
-  "prompt_product",
-  promptMutations,
-  checkPrompt,
-);
+expectNoticed("of a cluster", "warpgroup_product_54272", clusterMutations, checkCluster);
+expectNoticed("that copies sums", "dense_product_198664", denseMutations, checkDense);
+expectNoticed("that copies operands", "prompt_product", promptMutations, checkPrompt);
 expectNoticed("whose heads go on into attention", "prompt_heads", headMutations, (make) => {
   const sizes = { rows: 520, inputs: 128, heads: 2, kvHeads: 1, groups: 2, begins: [256] };
   checkHeads({ ...sizes, dtype: "bfloat16", isRotated: true }, make);

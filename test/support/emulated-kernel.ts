@@ -261,11 +261,8 @@ function elfSymbols(file: Buffer): Named[] {
   return Array.from({ length: table.bytes / 24 }, (_, i) => {
     const at = table.first + i * 24;
     const name = names + file.readUInt32LE(at);
-    return {
-      name: file.toString("latin1", name, file.indexOf(0, name)),
-      at: word(at + 8),
-      bytes: word(at + 16),
-    };
+    const text = file.toString("latin1", name, file.indexOf(0, name));
+    return { name: text, at: word(at + 8), bytes: word(at + 16) };
   });
 }
 
@@ -302,24 +299,9 @@ function openEmulator() {
   const kernels = join(dirname(file), "kernels");
   mkdirSync(kernels, { recursive: true });
   forgetUnused(kernels);
+  const arrays = ["buffer", "ptr", "buffer", "i32", "buffer", "i32", "buffer", "i32"] as const;
   const { emulate } = dlopen(file, {
-    emulate: {
-      args: [
-        "buffer",
-        "ptr",
-        "buffer",
-        "i32",
-        "buffer",
-        "i32",
-        "buffer",
-        "i32",
-        "i32",
-        "i32",
-        "bool",
-        "bool",
-      ],
-      returns: "cstring",
-    },
+    emulate: { args: [...arrays, "i32", "i32", "bool", "bool"], returns: "cstring" },
   }).symbols;
   return { file, kernels, emulate };
 }

@@ -171,10 +171,7 @@ function check(
   const weight = rounded(numbers(latent), [latent]);
   const wavelengths = Float32Array.from({ length: rotary / 2 }, (_, i) => 100 ** (i / 8));
   const rope = { dims: rotary, wavelengths: array(wavelengths), magnitude: 1.1 };
-  const inputs = {
-    tables: array(packTables(sequences, WIDTH)),
-    places: array(packPlaces(tokens)),
-  };
+  const inputs = { tables: array(packTables(sequences, WIDTH)), places: array(packPlaces(tokens)) };
   const run = (by: LatentAttention, type: Dtype, kept: Dtype) => {
     const pool = astype(rounded(before, poolShape), kept);
     evaluate(pool);
@@ -229,12 +226,8 @@ describe.skipIf(kind !== "cpu")("the CPU's operation refuses", () => {
   ];
   test.each(refused)("%s: %o", (message, change) => {
     using _ = new Scope();
-    const { queries, latents, pool, layer, latent, places } = {
-      ...good,
-      latent: 16,
-      places: 6,
-      ...change,
-    };
+    const all = { ...good, latent: 16, places: 6, ...change };
+    const { queries, latents, pool, layer, latent, places } = all;
     const build = () =>
       attendLatent(
         zeros(queries),

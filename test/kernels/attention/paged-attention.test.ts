@@ -16,115 +16,59 @@ import { useMlx } from "../../support/mlx.ts";
 const mlx = useMlx();
 const kind = backend();
 
+const sized = <T extends object>(
+  [headDim, kvHeads, headsPerKv]: [headDim: number, kvHeads: number, headsPerKv: number],
+  dtype: AttentionCase["dtype"],
+  more?: T,
+) => ({ headDim, kvHeads, headsPerKv, dtype, ...more! });
+
 const cases: AttentionCase[] = [
   ...[64, 80, 96, 128, 192, 256, 512].flatMap((headDim) =>
-    (["float32", "float16", "bfloat16"] as const).map((dtype) => ({
-      headDim,
-      kvHeads: 2,
-      headsPerKv: 2,
-      dtype,
-      rotaryDims: headDim,
-    })),
+    (["float32", "float16", "bfloat16"] as const).map((dtype) =>
+      sized([headDim, 2, 2], dtype, { rotaryDims: headDim }),
+    ),
   ),
-  ...[1, 3, 4, 7, 8].map((headsPerKv) => ({
-    headDim: 64,
-    kvHeads: 3,
-    headsPerKv,
-    dtype: "float32" as const,
-  })),
-  { headDim: 128, kvHeads: 8, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 128 },
-  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float32", normed: true, rotaryDims: 32 },
-  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { window: 40 } },
-  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { softcap: 2 } },
-  ...[20, 32, 128].map((window) => {
-    const scores = { window, chunked: true };
-    return { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32" as const, scores };
-  }),
-  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float32", normed: true, valuesNormed: true },
-  {
-    headDim: 512,
-    kvHeads: 1,
-    headsPerKv: 8,
-    dtype: "bfloat16",
-    normed: true,
-    valuesNormed: true,
-    rotaryDims: 512,
-    splits: 4,
-  },
-  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float32", scores: { sinks: true } },
-  {
-    headDim: 64,
-    kvHeads: 2,
-    headsPerKv: 8,
-    dtype: "float32",
-    splits: 4,
-    scores: { sinks: true, window: 70 },
-  },
-  { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "float32", splits: 8 },
+  ...[1, 3, 4, 7, 8].map((headsPerKv) => sized([64, 3, headsPerKv], "float32")),
+  sized([128, 8, 2], "bfloat16", { normed: true, rotaryDims: 128 }),
+  sized([64, 2, 2], "float32", { normed: true, rotaryDims: 32 }),
+  sized([64, 2, 4], "float32", { scores: { window: 40 } }),
+  sized([64, 2, 4], "float32", { scores: { softcap: 2 } }),
+  ...[20, 32, 128].map((window) =>
+    sized([64, 2, 4], "float32", { scores: { window, chunked: true } }),
+  ),
+  sized([64, 2, 2], "float32", { normed: true, valuesNormed: true }),
+  sized([512, 1, 8], "bfloat16", { normed: true, valuesNormed: true, rotaryDims: 512, splits: 4 }),
+  sized([64, 2, 4], "float32", { scores: { sinks: true } }),
+  sized([64, 2, 8], "float32", { splits: 4, scores: { sinks: true, window: 70 } }),
+  sized([128, 2, 2], "float32", { splits: 8 }),
   // On tensor cores, where there are some.
-  ...[1, 7, 16].map((headsPerKv) => {
-    return { headDim: 64, kvHeads: 2, headsPerKv, dtype: "bfloat16" as const, rotaryDims: 32 };
-  }),
-  ...[1, 20, 100].map((window) => {
-    return {
-      headDim: 128,
-      kvHeads: 2,
-      headsPerKv: 4,
-      dtype: "float16" as const,
-      scores: { window },
-    };
-  }),
-  { headDim: 64, kvHeads: 2, headsPerKv: 4, dtype: "float16", scores: { softcap: 2, sinks: true } },
-  {
-    headDim: 256,
-    kvHeads: 2,
-    headsPerKv: 4,
-    dtype: "float16",
-    normed: true,
-    splits: 4,
-    scores: { sinks: true, window: 70 },
-  },
-  { headDim: 128, kvHeads: 8, headsPerKv: 2, dtype: "bfloat16", rotaryDims: 128, splits: 8 },
-  {
-    headDim: 128,
-    kvHeads: 2,
-    headsPerKv: 5,
-    dtype: "bfloat16",
+  ...[1, 7, 16].map((headsPerKv) => sized([64, 2, headsPerKv], "bfloat16", { rotaryDims: 32 })),
+  ...[1, 20, 100].map((window) => sized([128, 2, 4], "float16", { scores: { window } })),
+  sized([64, 2, 4], "float16", { scores: { softcap: 2, sinks: true } }),
+  sized([256, 2, 4], "float16", { normed: true, splits: 4, scores: { sinks: true, window: 70 } }),
+  sized([128, 8, 2], "bfloat16", { rotaryDims: 128, splits: 8 }),
+  sized([128, 2, 5], "bfloat16", {
     rotaryDims: 128,
     splits: 4,
     scores: { window: 100, chunked: true },
-  },
-  { headDim: 16, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 16 },
+  }),
+  sized([16, 2, 2], "float32", { rotaryDims: 16 }),
 ];
 
 /** With sequences that become long in the middle of a prompt, and tokens before and after that length. */
 const longCases: AttentionCase[] = [
-  {
-    headDim: 64,
-    kvHeads: 2,
-    headsPerKv: 2,
-    dtype: "float32",
-    rotaryDims: 64,
-    longBeyond: 110,
-    scores: { sinks: true },
-  },
-  { headDim: 128, kvHeads: 1, headsPerKv: 3, dtype: "bfloat16", rotaryDims: 96, longBeyond: 130 },
+  sized([64, 2, 2], "float32", { rotaryDims: 64, longBeyond: 110, scores: { sinks: true } }),
+  sized([128, 1, 3], "bfloat16", { rotaryDims: 96, longBeyond: 130 }),
 ];
 cases.push(...longCases);
 
 /** Shapes that the GPU kernels do not support. */
 const cpuCases: AttentionCase[] = [
-  { headDim: 8, kvHeads: 2, headsPerKv: 2, dtype: "float32", rotaryDims: 8 },
-  { headDim: 40, kvHeads: 1, headsPerKv: 5, dtype: "float32", rotaryDims: 20 },
-  { headDim: 100, kvHeads: 1, headsPerKv: 3, dtype: "float32", normed: true },
-  { headDim: 128, kvHeads: 1, headsPerKv: 40, dtype: "float32", scores: { window: 1 } },
-  {
-    headDim: 64,
-    kvHeads: 2,
-    headsPerKv: 2,
-    dtype: "float32",
-    scores: { softcap: 50, window: 33 },
-  },
+  sized([8, 2, 2], "float32", { rotaryDims: 8 }),
+  sized([40, 1, 5], "float32", { rotaryDims: 20 }),
+  sized([100, 1, 3], "float32", { normed: true }),
+  sized([128, 1, 40], "float32", { scores: { window: 1 } }),
+  sized([64, 2, 2], "float32", { scores: { softcap: 50, window: 33 } }),
 ];
 
 describe(`kernels on ${kind}`, () => {
@@ -135,33 +79,16 @@ describe(`kernels on ${kind}`, () => {
 
 describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
   const some: AttentionCase[] = [
-    { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "float32", normed: true, rotaryDims: 32 },
-    { headDim: 128, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 128 },
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 7,
-      dtype: "float16",
-      scores: { window: 20, softcap: 2 },
-    },
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 4,
-      dtype: "bfloat16",
-      splits: 4,
-      scores: { sinks: true },
-    },
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 2,
-      dtype: "bfloat16",
+    sized([64, 1, 2], "float32", { normed: true, rotaryDims: 32 }),
+    sized([128, 1, 2], "bfloat16", { normed: true, rotaryDims: 128 }),
+    sized([64, 1, 7], "float16", { scores: { window: 20, softcap: 2 } }),
+    sized([64, 1, 4], "bfloat16", { splits: 4, scores: { sinks: true } }),
+    sized([64, 1, 2], "bfloat16", {
       normed: true,
       valuesNormed: true,
       scores: { window: 50, chunked: true },
-    },
-    { headDim: 512, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16", normed: true, rotaryDims: 512 },
+    }),
+    sized([512, 1, 2], "bfloat16", { normed: true, rotaryDims: 512 }),
     ...longCases,
   ];
   for (const each of some) {
@@ -169,16 +96,8 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
   }
 
   const clustered: AttentionCase[] = [
-    { headDim: 128, kvHeads: 2, headsPerKv: 3, dtype: "bfloat16", rotaryDims: 128, splits: 8 },
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 4,
-      dtype: "float16",
-      normed: true,
-      splits: 2,
-      scores: { sinks: true, window: 60 },
-    },
+    sized([128, 2, 3], "bfloat16", { rotaryDims: 128, splits: 8 }),
+    sized([64, 1, 4], "float16", { normed: true, splits: 2, scores: { sinks: true, window: 60 } }),
   ];
   for (const each of clustered) {
     const by = { emulated: "cuda", hopper: { groups: 132 } } as const;
@@ -209,54 +128,25 @@ describe.skipIf(kind !== "cpu")("CUDA kernels, emulated", () => {
   });
 
   const chunks: ChunkCase[] = [
-    { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" },
-    {
-      headDim: 80,
-      kvHeads: 1,
-      headsPerKv: 3,
-      dtype: "float16",
-      scores: { window: 50, softcap: 2, sinks: true },
-    },
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 2,
-      dtype: "bfloat16",
-      scores: { window: 50, chunked: true },
-    },
-    { headDim: 64, kvHeads: 2, headsPerKv: 1, dtype: "float16", hopper: { groups: 3 } },
-    {
-      headDim: 128,
-      kvHeads: 1,
-      headsPerKv: 3,
-      dtype: "bfloat16",
+    sized([64, 1, 2], "bfloat16"),
+    sized([80, 1, 3], "float16", { scores: { window: 50, softcap: 2, sinks: true } }),
+    sized([64, 1, 2], "bfloat16", { scores: { window: 50, chunked: true } }),
+    sized([64, 2, 1], "float16", { hopper: { groups: 3 } }),
+    sized([128, 1, 3], "bfloat16", {
       hopper: { groups: 3 },
       scores: { window: 150, softcap: 2, sinks: true },
-    },
-    { headDim: 128, kvHeads: 2, headsPerKv: 2, dtype: "bfloat16", hopper: { groups: 5 } },
+    }),
+    sized([128, 2, 2], "bfloat16", { hopper: { groups: 5 } }),
     // Tiles that begin within a token, where sinks count for much.
-    {
-      headDim: 64,
-      kvHeads: 1,
-      headsPerKv: 3,
-      dtype: "float16",
-      hopper: { groups: 3 },
-      scores: { window: 3, sinks: true },
-    },
+    sized([64, 1, 3], "float16", { hopper: { groups: 3 }, scores: { window: 3, sinks: true } }),
     ...[
       { groups: 3, keys: 64, stages: 2 },
       { groups: 0, keys: 64, stages: 3 },
-    ].map((hopper) => {
-      return { headDim: 64, kvHeads: 1, headsPerKv: 2, dtype: "bfloat16" as const, hopper };
-    }),
-    {
-      headDim: 256,
-      kvHeads: 1,
-      headsPerKv: 2,
-      dtype: "bfloat16",
+    ].map((hopper) => sized([64, 1, 2], "bfloat16", { hopper })),
+    sized([256, 1, 2], "bfloat16", {
       hopper: { groups: 3 },
       scores: { window: 100, chunked: true },
-    },
+    }),
   ];
   for (const each of chunks) {
     test(`chunks: ${JSON.stringify(each)}`, () => checkChunks(each, emulatedKernel), 120_000);
@@ -275,31 +165,15 @@ describe.skipIf(kind !== "cpu")("Metal kernels, emulated", () => {
 
 const chunkCases: ChunkCase[] = [
   ...[64, 80, 96, 128, 256].flatMap((headDim) =>
-    (["float16", "bfloat16"] as const).map((dtype) => ({
-      headDim,
-      kvHeads: 2,
-      headsPerKv: 2,
-      dtype,
-    })),
+    (["float16", "bfloat16"] as const).map((dtype) => sized([headDim, 2, 2], dtype)),
   ),
-  ...[1, 7, 8].map((headsPerKv) => {
-    return { headDim: 64, kvHeads: 1, headsPerKv, dtype: "bfloat16" as const };
-  }),
-  ...[1, 20, 100].map((window) => {
-    return {
-      headDim: 64,
-      kvHeads: 2,
-      headsPerKv: 3,
-      dtype: "float16" as const,
-      scores: { window },
-    };
-  }),
-  ...[20, 64, 100].map((window) => {
-    const scores = { window, chunked: true };
-    return { headDim: 128, kvHeads: 2, headsPerKv: 5, dtype: "bfloat16" as const, scores };
-  }),
-  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { softcap: 2 } },
-  { headDim: 64, kvHeads: 2, headsPerKv: 2, dtype: "float16", scores: { sinks: true } },
+  ...[1, 7, 8].map((headsPerKv) => sized([64, 1, headsPerKv], "bfloat16")),
+  ...[1, 20, 100].map((window) => sized([64, 2, 3], "float16", { scores: { window } })),
+  ...[20, 64, 100].map((window) =>
+    sized([128, 2, 5], "bfloat16", { scores: { window, chunked: true } }),
+  ),
+  sized([64, 2, 2], "float16", { scores: { softcap: 2 } }),
+  sized([64, 2, 2], "float16", { scores: { sinks: true } }),
   ...[96, 128, 256].map((headDim) => {
     const scores = { window: 50, softcap: 2, sinks: true };
     return { headDim, kvHeads: 1, headsPerKv: 4, dtype: "bfloat16" as const, scores };

@@ -107,11 +107,13 @@ function setUp(seed: number) {
   };
 }
 
+type Work = (recurrence: Recurrence, pool: MlxArray) => MlxArray;
+
 /** By how much the outputs differ, and the slots. */
 function difference(
   pool: readonly number[],
   shape: number[],
-  compute: (recurrence: Recurrence, pool: MlxArray) => MlxArray,
+  compute: Work,
   recurrence: Recurrence,
 ): number {
   const made = [recurrence, plainRecurrence].map((way) => {
@@ -161,12 +163,8 @@ for (const { name, make, others, isQuick } of ways) {
           const pool = [...numbers(SLOTS * (taps - 1) * channels, 50, 100)];
           const recurrence = make();
           const packed = array(packMoves(moves));
-          const error = difference(
-            pool,
-            shape,
-            (way, own) => way.convolve(x, own, packed, convolution),
-            recurrence,
-          );
+          const convolve: Work = (way, own) => way.convolve(x, own, packed, convolution);
+          const error = difference(pool, shape, convolve, recurrence);
           expect(error).toBeLessThan(100 * tolerance(dtype));
           recurrence.free();
         }, 120_000);
@@ -175,7 +173,8 @@ for (const { name, make, others, isQuick } of ways) {
   });
 
   describe(`a scan by ${name}`, () => {
-    type Case = { heads: number; keyHeads: number; keyDim: number; valueDim: number } & Partial<{
+    type Sizes = [heads: number, keyHeads: number, keyDim: number, valueDim: number];
+    type Options = Partial<{
       deltaRule: boolean;
       normed: boolean;
       skip: boolean;
@@ -185,73 +184,36 @@ for (const { name, make, others, isQuick } of ways) {
       /** By chunks, or by large groups, where rows have 16 bits. */
       packed: "prompts" | "tokens";
     }>;
-    const cases: Case[] = [
-      {
-        heads: 2,
-        keyHeads: 1,
-        keyDim: 128,
-        valueDim: 128,
-        deltaRule: true,
-        normed: true,
-        gates: "normed",
-      },
-      { heads: 4, keyHeads: 2, keyDim: 128, valueDim: 128, deltaRule: true, normed: true },
-      { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 40, deltaRule: true, normed: true },
-      {
-        heads: 2,
-        keyHeads: 1,
-        keyDim: 32,
-        valueDim: 16,
-        deltaRule: true,
-        normed: true,
-        gates: "byFeature",
-      },
-      { heads: 6, keyHeads: 2, keyDim: 128, valueDim: 64 },
-      { heads: 3, keyHeads: 3, keyDim: 16, valueDim: 8 },
-      { heads: 2, keyHeads: 1, keyDim: 96, valueDim: 24, deltaRule: true },
-      { heads: 2, keyHeads: 1, keyDim: 256, valueDim: 16, normed: true },
-      { heads: 3, keyHeads: 1, keyDim: 16, valueDim: 8, skip: true },
-      {
-        heads: 4,
-        keyHeads: 2,
-        keyDim: 32,
-        valueDim: 16,
-        deltaRule: true,
-        normed: true,
-        gates: "raw",
-      },
-      { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 24, skip: true, gates: "limited" },
-      { heads: 2, keyHeads: 2, keyDim: 16, valueDim: 20, skip: true, gates: "normed" },
+    const cases: [Sizes, Options][] = [
+      [[2, 1, 128, 128], { deltaRule: true, normed: true, gates: "normed" }],
+      [[4, 2, 128, 128], { deltaRule: true, normed: true }],
+      [[2, 2, 64, 40], { deltaRule: true, normed: true }],
+      [[2, 1, 32, 16], { deltaRule: true, normed: true, gates: "byFeature" }],
+      [[6, 2, 128, 64], {}],
+      [[3, 3, 16, 8], {}],
+      [[2, 1, 96, 24], { deltaRule: true }],
+      [[2, 1, 256, 16], { normed: true }],
+      [[3, 1, 16, 8], { skip: true }],
+      [[4, 2, 32, 16], { deltaRule: true, normed: true, gates: "raw" }],
+      [[4, 2, 64, 24], { skip: true, gates: "limited" }],
+      [[2, 2, 16, 20], { skip: true, gates: "normed" }],
       // As Mamba has them: a head for each channel.
-      { heads: 6, keyHeads: 1, keyDim: 16, valueDim: 1, skip: true, gates: "rawByFeature" },
+      [[6, 1, 16, 1], { skip: true, gates: "rawByFeature" }],
       // As RWKV 7 has them.
-      { heads: 2, keyHeads: 2, keyDim: 64, valueDim: 64, erases: true, gates: "byFeature" },
-      { heads: 2, keyHeads: 1, keyDim: 48, valueDim: 8, erases: true, gates: "byFeature" },
+      [[2, 2, 64, 64], { erases: true, gates: "byFeature" }],
+      [[2, 1, 48, 8], { erases: true, gates: "byFeature" }],
       // Too large for a group that has all of a head.
-      { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 136, normed: true, gates: "normed" },
-      ...(
-        [
-          { heads: 2, keyHeads: 1, keyDim: 128, valueDim: 128, normed: true, gates: "normed" },
-          { heads: 2, keyHeads: 2, keyDim: 32, valueDim: 48, normed: true },
-          { heads: 3, keyHeads: 1, keyDim: 48, valueDim: 80, normed: true, gates: "raw" },
-          { heads: 2, keyHeads: 1, keyDim: 64, valueDim: 16, normed: true, gates: "limited" },
-          { heads: 2, keyHeads: 1, keyDim: 16, valueDim: 32 },
-        ] as const
-      ).map((each) => ({ ...each, deltaRule: true, packed: "prompts" as const })),
-      ...(
-        [
-          { heads: 2, keyHeads: 1, keyDim: 128, valueDim: 128, normed: true },
-          { heads: 3, keyHeads: 3, keyDim: 32, valueDim: 16 },
-          { heads: 4, keyHeads: 2, keyDim: 64, valueDim: 80, normed: true },
-        ] as const
-      ).map((each) => ({
-        ...each,
-        deltaRule: true,
-        gates: "normed" as const,
-        packed: "tokens" as const,
-      })),
+      [[2, 1, 16, 136], { normed: true, gates: "normed" }],
+      [[2, 1, 128, 128], { normed: true, gates: "normed", deltaRule: true, packed: "prompts" }],
+      [[2, 2, 32, 48], { normed: true, deltaRule: true, packed: "prompts" }],
+      [[3, 1, 48, 80], { normed: true, gates: "raw", deltaRule: true, packed: "prompts" }],
+      [[2, 1, 64, 16], { normed: true, gates: "limited", deltaRule: true, packed: "prompts" }],
+      [[2, 1, 16, 32], { deltaRule: true, packed: "prompts" }],
+      [[2, 1, 128, 128], { normed: true, deltaRule: true, gates: "normed", packed: "tokens" }],
+      [[3, 3, 32, 16], { deltaRule: true, gates: "normed", packed: "tokens" }],
+      [[4, 2, 64, 80], { normed: true, deltaRule: true, gates: "normed", packed: "tokens" }],
     ];
-    for (const [index, { heads, keyHeads, keyDim, valueDim, ...options }] of cases.entries()) {
+    for (const [index, [[heads, keyHeads, keyDim, valueDim], options]] of cases.entries()) {
       for (const dtype of options.packed ? others : typesOf(index)) {
         const sizes = { heads, keyHeads, keyDim, valueDim };
         test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
@@ -263,11 +225,8 @@ for (const { name, make, others, isQuick } of ways) {
           const tokens = rows.reduce((sum, { count }) => sum + count, 0);
           const spare = packed ? 8 : 3;
           // Values first, as Mamba 2 has them, and something that is not read.
-          const columns = {
-            values: 0,
-            keys: heads * valueDim,
-            queries: heads * valueDim + keyHeads * keyDim,
-          };
+          const keys = heads * valueDim;
+          const columns = { values: 0, keys, queries: keys + keyHeads * keyDim };
           const end = columns.queries + keyHeads * keyDim;
           const erasing = options.erases ? { find: end, put: end + keyHeads * keyDim } : undefined;
           const width = end + (erasing ? 2 * keyHeads * keyDim : 0) + spare;
@@ -333,12 +292,8 @@ for (const { name, make, others, isQuick } of ways) {
           const pool = [...numbers(SLOTS * heads * valueDim * keyDim, -2, 2)];
           const recurrence = make();
           const packedMoves = array(packMoves(rows));
-          const error = difference(
-            pool,
-            shape,
-            (way, own) => way.scan(inputs, own, packedMoves, scan),
-            recurrence,
-          );
+          const work: Work = (way, own) => way.scan(inputs, own, packedMoves, scan);
+          const error = difference(pool, shape, work, recurrence);
           const isClose = gates === "normed" || isPrompts;
           expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();

@@ -70,11 +70,7 @@ const cases: Record<string, Partial<Routing>> = {
   "a softmax": {},
   "a softmax whose shares stay": { isNormalized: false, scale: 2.5 },
   "sigmoids with a correction": { scores: "sigmoid", scale: 1.5 },
-  "groups by their best two": {
-    scores: "sigmoid",
-    groups: { count: 8, kept: 3, best: 2 },
-    each: 6,
-  },
+  "groups by the best two": { scores: "sigmoid", groups: { count: 8, kept: 3, best: 2 }, each: 6 },
   "groups that leave out the others, with a correction": {
     scores: "sigmoid",
     groups: { count: 4, kept: 1, best: 2, leavesOut: true },
