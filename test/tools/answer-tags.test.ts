@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { hunyuan } from "../../src/tools/formats/nemotron.ts";
 import { messageParser } from "../../src/tools/message.ts";
 import { answerTagOf } from "../../src/tools/syntax/answer-tags.ts";
-import { call, content, parts, tools } from "./messages.ts";
+import { content, nowCall, parts, tools } from "./messages.ts";
 
 const parser = (answerTag = "answer") =>
   messageParser({ thinking: "possible", format: hunyuan, tools, answerTag });
@@ -37,8 +37,8 @@ describe("the tags around an answer", () => {
 
   test("may have calls in them or behind them", () => {
     const now = '<tool_calls>[{"name": "now", "arguments": {}}]</tool_calls>';
-    expect(read(`<answer>\nSo ${now}\n</answer>`)).toEqual([content("So"), call("now", "{}")]);
-    expect(read(`<think>Hm.</think>\n${now}`)).toEqual([thought, call("now", "{}")]);
+    expect(read(`<answer>\nSo ${now}\n</answer>`)).toEqual([content("So"), nowCall]);
+    expect(read(`<think>Hm.</think>\n${now}`)).toEqual([thought, nowCall]);
   });
 
   test("are text where they do not start the answer", () => {

@@ -27,11 +27,7 @@ const tools: readonly Tool[] = [
         count: { type: ["integer", "null"] },
         kind: { enum: ["a", "b c", 5] },
         tags: { type: "array", items: { type: "string" } },
-        place: {
-          type: "object",
-          properties: { lat: { type: "number" } },
-          required: ["lat"],
-        },
+        place: { type: "object", properties: { lat: { type: "number" } }, required: ["lat"] },
       },
       required: ["text", "any"],
     },

@@ -79,11 +79,7 @@ describe("for Gemma", () => {
 test("for Phi the tools are a field of the system message", () => {
   const told = withInstructions(chat, tools, phi);
   expect(turns(told)).toBe("system user assistant tool_response assistant user");
-  expect(told[0]).toEqual({
-    role: "system",
-    content: "Be brief.",
-    tools: JSON.stringify(tools),
-  });
+  expect(told[0]).toEqual({ role: "system", content: "Be brief.", tools: JSON.stringify(tools) });
   expect(told[3]!.content).toBe("sunny\nnoon");
   const [first] = withInstructions(chat.slice(1), tools, phi);
   expect(first).toMatchObject({ role: "system", tools: JSON.stringify(tools) });

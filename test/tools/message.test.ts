@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { harmony } from "../../src/tools/formats/harmony.ts";
 import { hermes } from "../../src/tools/formats/hermes.ts";
 import { type MessageOptions, messageParser } from "../../src/tools/message.ts";
-import { call, content, parts, reasoning, tools } from "./messages.ts";
+import { content, nowCall, parts, reasoning, tools } from "./messages.ts";
 
 const written = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>';
 const read = (options: MessageOptions, text: string) => parts(messageParser(options), [text]);
@@ -12,11 +12,11 @@ test("thoughts come first, and calls in them are thoughts", () => {
   expect(read({ thinking: "possible", format: hermes, tools }, text)).toEqual([
     reasoning(`Maybe ${written}?`),
     content("I look."),
-    call("now", "{}"),
+    nowCall,
   ]);
   expect(read({ thinking: "begun", format: hermes, tools }, `Hm.</think>${written}`)).toEqual([
     reasoning("Hm."),
-    call("now", "{}"),
+    nowCall,
   ]);
 });
 

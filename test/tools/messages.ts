@@ -1,5 +1,5 @@
 // What the tests of formats share: some tools, and messages read whole or in pieces.
-
+import { expect, test } from "bun:test";
 import type {
   Call,
   MessageParser,
@@ -81,6 +81,23 @@ export function read(format: ToolFormat, text: string): ReadPart[] {
   return parts(format.parser(tools), [text]);
 }
 
+/** A text among the expected parts is content. */
+export function expectRead(
+  format: ToolFormat,
+  text: string,
+  expected: (ReadPart | string)[],
+): void {
+  const all = expected.map((part) => (typeof part === "string" ? content(part) : part));
+  expect(read(format, text)).toEqual(all);
+}
+
+/** Texts by name that hold no call. */
+export function testContent(format: ToolFormat, texts: Record<string, string>): void {
+  for (const [name, text] of Object.entries(texts)) {
+    test(`${name} as content`, () => expectRead(format, text, [text]));
+  }
+}
+
 export function call(name: string, given: string): ReadPart {
   return { kind: "call", name, arguments: given };
 }
@@ -92,3 +109,5 @@ export function content(text: string): ReadPart {
 export function reasoning(text: string): ReadPart {
   return { kind: "reasoning", text };
 }
+
+export const nowCall = call("now", "{}");

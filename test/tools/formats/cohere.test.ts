@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { cohere } from "../../../src/tools/formats/cohere.ts";
 import { messageParser } from "../../../src/tools/message.ts";
-import { call, content, parts, read, tools } from "../messages.ts";
+import { call, expectRead, nowCall, parts, reasoning, tools } from "../messages.ts";
 
 const written = (inner: string) => `<|START_ACTION|>${inner}<|END_ACTION|>`;
 const given = '{"city": "Paris", "tags": ["]"]}';
@@ -9,12 +9,12 @@ const paris = `{"tool_call_id": "0", "tool_name": "get_weather", "parameters": $
 const now = '{"tool_call_id": "1", "tool_name": "now", "parameters": {}}';
 
 test("calls are read, alone, in a row and with text around", () => {
-  expect(read(cohere, written(`[\n    ${paris}\n]`))).toEqual([call("get_weather", given)]);
-  expect(read(cohere, `So ${written(`[${paris}, ${now}]`)} Done`)).toEqual([
-    content("So"),
+  expectRead(cohere, written(`[\n    ${paris}\n]`), [call("get_weather", given)]);
+  expectRead(cohere, `So ${written(`[${paris}, ${now}]`)} Done`, [
+    "So",
     call("get_weather", given),
-    call("now", "{}"),
-    content("Done"),
+    nowCall,
+    "Done",
   ]);
 });
 
@@ -25,10 +25,7 @@ test("a thought is told apart, begun by the prompt or not", () => {
     ["possible", `<|START_THINKING|>${message}`],
   ] as const) {
     const parser = messageParser({ thinking, format: cohere, tools });
-    expect(parts(parser, text)).toEqual([
-      { kind: "reasoning", text: "I look." },
-      call("get_weather", given),
-    ]);
+    expect(parts(parser, text)).toEqual([reasoning("I look."), call("get_weather", given)]);
   }
 });
 
@@ -42,6 +39,6 @@ test("what is garbled is content", () => {
     '[{"tool_name": "now"}]',
     '[{"tool_name": "now", "parameters": {}, "more": 1}]',
   ]) {
-    expect(read(cohere, written(inner))).toEqual([content(written(inner))]);
+    expectRead(cohere, written(inner), [written(inner)]);
   }
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { deepseek, deepseekV31 } from "../../../src/tools/formats/deepseek.ts";
-import { call, content, parts, read } from "../messages.ts";
+import { call, expectRead, nowCall, parts, testContent } from "../messages.ts";
 
 const section = (inner: string) => `<｜tool▁calls▁begin｜>${inner}<｜tool▁calls▁end｜>`;
 const one = (inner: string) => `<｜tool▁call▁begin｜>${inner}<｜tool▁call▁end｜>`;
@@ -10,30 +10,19 @@ const plain = (name: string, json: string) => one(`${name}<｜tool▁sep｜>${js
 
 const paris = '{"city": "Paris", "days": 3, "tags": ["`", "}"], "place": {"lat": 1, "lon": 2}}';
 const parisCall = call("get_weather", paris);
-const nowCall = call("now", "{}");
 
 for (const format of [deepseek, deepseekV31]) {
   describe(`${format.name} reads`, () => {
     test("calls in fences, alone, in a row and with text around", () => {
-      expect(read(format, section(fenced("get_weather", paris)))).toEqual([parisCall]);
+      expectRead(format, section(fenced("get_weather", paris)), [parisCall]);
       const both = section(`${fenced("get_weather", paris)}\n${fenced("now", "{}")}`);
-      expect(read(format, `So:\n${both}\n Done`)).toEqual([
-        content("So:"),
-        parisCall,
-        nowCall,
-        content("Done"),
-      ]);
+      expectRead(format, `So:\n${both}\n Done`, ["So:", parisCall, nowCall, "Done"]);
     });
 
     test("names and arguments, alone, in a row and with text around", () => {
-      expect(read(format, section(plain("get_weather", paris)))).toEqual([parisCall]);
+      expectRead(format, section(plain("get_weather", paris)), [parisCall]);
       const both = section(plain("get_weather", paris) + plain("now", " {} \n"));
-      expect(read(format, `So:\n${both}\n Done`)).toEqual([
-        content("So:"),
-        parisCall,
-        nowCall,
-        content("Done"),
-      ]);
+      expectRead(format, `So:\n${both}\n Done`, ["So:", parisCall, nowCall, "Done"]);
     });
 
     const garbled = {
@@ -51,11 +40,7 @@ for (const format of [deepseek, deepseekV31]) {
       "text between calls": section(`${plain("now", "{}")} and ${plain("now", "{}")}`),
     };
 
-    for (const [name, text] of Object.entries(garbled)) {
-      test(`${name} as content`, () => {
-        expect(read(format, text)).toEqual([content(text)]);
-      });
-    }
+    testContent(format, garbled);
   });
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { functionGemma, gemma4 } from "../../../src/tools/formats/function-gemma.ts";
 import { messageParser } from "../../../src/tools/message.ts";
-import { call, content, parts, read, reasoning, tools } from "../messages.ts";
+import { call, content, expectRead, nowCall, parts, read, reasoning, tools } from "../messages.ts";
 
 const dialects = [
   {
@@ -19,11 +19,11 @@ for (const { format, open, close, quote } of dialects) {
   describe(`${format.name} reads`, () => {
     test("calls alone, in a row and with text around", () => {
       const paris = written("call:get_weather{city:'Paris',days:3}");
-      expect(read(format, `So ${paris}${written("call:now{}")} Done`)).toEqual([
-        content("So"),
+      expectRead(format, `So ${paris}${written("call:now{}")} Done`, [
+        "So",
         call("get_weather", '{"city": "Paris", "days": 3}'),
-        call("now", "{}"),
-        content("Done"),
+        nowCall,
+        "Done",
       ]);
     });
 
@@ -61,7 +61,7 @@ for (const { format, open, close, quote } of dialects) {
         "call:get_weather{city:{}}}",
         "call:now[]",
       ]) {
-        expect(read(format, written(inner))).toEqual([content(written(inner))]);
+        expectRead(format, written(inner), [written(inner)]);
       }
     });
   });
@@ -69,7 +69,7 @@ for (const { format, open, close, quote } of dialects) {
 
 test("Gemma 4 has its own marks of a thought", () => {
   const text = "Hm. <think>\n<channel|>So.<|tool_call>call:now{}<tool_call|>";
-  const expected = [reasoning("Hm. <think>"), content("So."), call("now", "{}")];
+  const expected = [reasoning("Hm. <think>"), content("So."), nowCall];
   const parsed = (thinking: "possible" | "begun", message: string) =>
     parts(messageParser({ thinking, format: gemma4, tools }), [message]);
   expect(parsed("possible", `<|channel>thought\n${text}`)).toEqual(expected);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { glm, glmCompact } from "../../../src/tools/formats/glm.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall, testContent } from "../messages.ts";
 
 function written(name: string, parameters: Record<string, string>): string {
   const inner = Object.entries(parameters).map(
@@ -15,31 +15,28 @@ const parisCall = call("get_weather", '{"city": "Paris", "days": 3}');
 for (const format of [glm, glmCompact]) {
   describe(`${format.name} reads`, () => {
     test("calls alone, in a row and with text around", () => {
-      expect(read(format, paris)).toEqual([parisCall]);
-      expect(read(format, `So:\n${paris}\n${written("now", {})}\n Done`)).toEqual([
-        content("So:"),
+      expectRead(format, paris, [parisCall]);
+      expectRead(format, `So:\n${paris}\n${written("now", {})}\n Done`, [
+        "So:",
         parisCall,
-        call("now", "{}"),
-        content("Done"),
+        nowCall,
+        "Done",
       ]);
     });
 
     test("calls with and without line breaks", () => {
       const compact = paris.replaceAll("\n", "");
-      expect(read(format, `${compact}<tool_call>now</tool_call>`)).toEqual([
-        parisCall,
-        call("now", "{}"),
-      ]);
-      expect(read(format, paris.replace("<tool_call>", "<tool_call>\n"))).toEqual([parisCall]);
+      expectRead(format, `${compact}<tool_call>now</tool_call>`, [parisCall, nowCall]);
+      expectRead(format, paris.replace("<tool_call>", "<tool_call>\n"), [parisCall]);
     });
 
     test("strings as they are, with line breaks and marks in them", () => {
       const text = "\n if (a < b) </tool_call> <arg_key>\n";
-      expect(read(format, written("note", { text }))).toEqual([
+      expectRead(format, written("note", { text }), [
         call("note", JSON.stringify({ text }).replace(":", ": ")),
       ]);
-      expect(read(format, written("note", { text: "5" }))).toEqual([call("note", '{"text": "5"}')]);
-      expect(read(format, written("note", { text: "" }))).toEqual([call("note", '{"text": ""}')]);
+      expectRead(format, written("note", { text: "5" }), [call("note", '{"text": "5"}')]);
+      expectRead(format, written("note", { text: "" }), [call("note", '{"text": ""}')]);
     });
 
     test("values of the types that the tool's schema names", () => {
@@ -53,7 +50,7 @@ for (const format of [glm, glmCompact]) {
         ["unknown", "7", "7"],
       ];
       for (const [key, text, json] of values) {
-        expect(read(format, written("get_weather", { [key]: text }))).toEqual([
+        expectRead(format, written("get_weather", { [key]: text }), [
           call("get_weather", `{"${key}": ${json}}`),
         ]);
       }
@@ -70,11 +67,7 @@ for (const format of [glm, glmCompact]) {
       "a call that is cut short": paris.slice(0, -1),
     };
 
-    for (const [name, text] of Object.entries(garbled)) {
-      test(`${name} as content`, () => {
-        expect(read(format, text)).toEqual([content(text)]);
-      });
-    }
+    testContent(format, garbled);
   });
 }
 

@@ -1,6 +1,15 @@
 import { describe, expect, test } from "bun:test";
 import { harmony } from "../../../src/tools/formats/harmony.ts";
-import { call, content, parts, read, reasoning, tools } from "../messages.ts";
+import {
+  call,
+  content,
+  expectRead,
+  parts,
+  read,
+  reasoning,
+  testContent,
+  tools,
+} from "../messages.ts";
 
 const thought = "<|channel|>analysis<|message|>It is about the weather.<|end|>";
 const head = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>";
@@ -9,15 +18,15 @@ const parisCall = call("get_weather", '{"city": "Paris"}');
 describe("a message", () => {
   test("has thoughts and an answer", () => {
     const answer = "<|start|>assistant<|channel|>final<|message|>Sunny,\n 20 < 21 °C.<|return|>";
-    expect(read(harmony, thought + answer)).toEqual([
+    expectRead(harmony, thought + answer, [
       reasoning("It is about the weather."),
-      content("Sunny,\n 20 < 21 °C."),
+      "Sunny,\n 20 < 21 °C.",
     ]);
   });
 
   test("has a call, with or without its end token", () => {
     for (const end of ["", "<|call|>", "<|end|>"]) {
-      expect(read(harmony, `${thought}<|start|>assistant${head}{"city": "Paris"}${end}`)).toEqual([
+      expectRead(harmony, `${thought}<|start|>assistant${head}{"city": "Paris"}${end}`, [
         reasoning("It is about the weather."),
         parisCall,
       ]);
@@ -32,8 +41,8 @@ describe("a message", () => {
       "<|channel|>commentary to=functions.get_weather<|constrain|>json<|message|>",
       "<|channel|>analysis to=functions.get_weather code<|message|>",
     ]) {
-      expect(read(harmony, `${given}{"city": "Paris"}<|call|>`)).toEqual([parisCall]);
-      expect(read(harmony, `${thought}<|start|>assistant${given}{"city": "Paris"}`)).toEqual([
+      expectRead(harmony, `${given}{"city": "Paris"}<|call|>`, [parisCall]);
+      expectRead(harmony, `${thought}<|start|>assistant${given}{"city": "Paris"}`, [
         reasoning("It is about the weather."),
         parisCall,
       ]);
@@ -42,9 +51,9 @@ describe("a message", () => {
 
   test("may announce its calls", () => {
     const text = `${thought}<|start|>assistant<|channel|>commentary<|message|>I look.<|end|>`;
-    expect(read(harmony, `${text}<|start|>assistant${head} {"city": "Paris"}\n`)).toEqual([
+    expectRead(harmony, `${text}<|start|>assistant${head} {"city": "Paris"}\n`, [
       reasoning("It is about the weather."),
-      content("I look."),
+      "I look.",
       parisCall,
     ]);
   });
@@ -60,12 +69,11 @@ describe("a message", () => {
   });
 
   test("may omit the end marker", () => {
-    expect(
-      read(
-        harmony,
-        "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b",
-      ),
-    ).toEqual([reasoning("a"), content("b")]);
+    expectRead(
+      harmony,
+      "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b",
+      [reasoning("a"), "b"],
+    );
   });
 
   test("without any marks is an answer, sent as it comes", () => {
@@ -91,15 +99,11 @@ describe("content, exactly as written, is", () => {
     "a colon": ": {}",
   };
 
-  for (const [name, text] of Object.entries(garbled)) {
-    test(name, () => {
-      expect(read(harmony, text)).toEqual([content(text)]);
-    });
-  }
+  testContent(harmony, garbled);
 });
 
 test("an incomplete header that is not a call's is dropped", () => {
-  expect(read(harmony, `${thought}<|start|>assistant<|chan`)).toEqual([
+  expectRead(harmony, `${thought}<|start|>assistant<|chan`, [
     reasoning("It is about the weather."),
   ]);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { hermes, internlm, longcat } from "../../../src/tools/formats/hermes.ts";
-import { call, content, read, tools } from "../messages.ts";
+import { call, content, expectRead, nowCall, tools } from "../messages.ts";
 
 const paris = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
 const parisCall = call("get_weather", '{"city": "Paris"}');
@@ -8,40 +8,40 @@ const now = '<tool_call>{"name":"now","arguments":{}}</tool_call>';
 
 describe("a call", () => {
   test("is read, its arguments as they are written", () => {
-    expect(read(hermes, paris)).toEqual([parisCall]);
-    expect(read(hermes, paris.replace('{"city": "Paris"}', '{ "days":3.0e0 ,"x":[] }'))).toEqual([
+    expectRead(hermes, paris, [parisCall]);
+    expectRead(hermes, paris.replace('{"city": "Paris"}', '{ "days":3.0e0 ,"x":[] }'), [
       call("get_weather", '{ "days":3.0e0 ,"x":[] }'),
     ]);
   });
 
   test("may follow another, and text may stand around, but blanks next to calls are no content", () => {
-    expect(read(hermes, `${paris}\n${now}`)).toEqual([parisCall, call("now", "{}")]);
-    expect(read(hermes, `Let me see. \n\n${paris}\n\n${now}\n Done, \n\n`)).toEqual([
-      content("Let me see."),
+    expectRead(hermes, `${paris}\n${now}`, [parisCall, nowCall]);
+    expectRead(hermes, `Let me see. \n\n${paris}\n\n${now}\n Done, \n\n`, [
+      "Let me see.",
       parisCall,
-      call("now", "{}"),
-      content("Done, \n\n"),
+      nowCall,
+      "Done, \n\n",
     ]);
   });
 
   test("may have braces, quotes, escapes, marks and any characters in its strings", () => {
     const given = JSON.stringify({ text: '}{]["\\\n</tool_call> <tool_call> é 👍🏽 \u2028' });
     const text = `<tool_call>{"name":"note","arguments":${given}}</tool_call>`;
-    expect(read(hermes, text)).toEqual([call("note", given)]);
+    expectRead(hermes, text, [call("note", given)]);
     const escaped = '{"\\u0074ext": "\\ud83d\\ude00\\/"}';
     const other = `<tool_call>{"arguments": ${escaped}, "name": "n\\u006fte"}</tool_call>`;
-    expect(read(hermes, other)).toEqual([call("note", escaped)]);
+    expectRead(hermes, other, [call("note", escaped)]);
   });
 
   test("may be nested deeper than any stack", () => {
     const deep = `{"text": ${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
     const text = `<tool_call>{"name": "note", "arguments": ${deep}}</tool_call>`;
-    expect(read(hermes, text)).toEqual([call("note", deep)]);
+    expectRead(hermes, text, [call("note", deep)]);
   });
 
   test("may carry an id and a type", () => {
     const text = paris.replace("{", '{"id": "a", "type": "function", ');
-    expect(read(hermes, text)).toEqual([parisCall]);
+    expectRead(hermes, text, [parisCall]);
   });
 });
 
@@ -74,33 +74,27 @@ describe("content, exactly as written, is", () => {
 
   for (const [name, text] of Object.entries(garbled)) {
     test(name, () => {
-      expect(read(hermes, text)).toEqual([content(text)]);
-      expect(read(hermes, ` x\n${text} y`)).toEqual([content(` x\n${text} y`)]);
+      expectRead(hermes, text, [text]);
+      expectRead(hermes, ` x\n${text} y`, [` x\n${text} y`]);
     });
   }
 
   test("any call that is cut short", () => {
     for (let end = 1; end < paris.length; end++) {
-      expect(read(hermes, paris.slice(0, end))).toEqual([content(paris.slice(0, end))]);
+      expectRead(hermes, paris.slice(0, end), [paris.slice(0, end)]);
     }
   });
 });
 
 test("a call is found behind one that is garbled", () => {
-  expect(read(hermes, `<tool_call>{"name": ${paris}`)).toEqual([
-    content('<tool_call>{"name":'),
-    parisCall,
-  ]);
-  expect(read(hermes, `<tool_call>\n${paris}`)).toEqual([content("<tool_call>"), parisCall]);
-  expect(read(hermes, `<tool_call>{"name": "x\n${paris}`)).toEqual([
-    content('<tool_call>{"name": "x'),
-    parisCall,
-  ]);
-  expect(read(hermes, `${paris} <tool_call>oh`)).toEqual([parisCall, content("<tool_call>oh")]);
+  expectRead(hermes, `<tool_call>{"name": ${paris}`, ['<tool_call>{"name":', parisCall]);
+  expectRead(hermes, `<tool_call>\n${paris}`, ["<tool_call>", parisCall]);
+  expectRead(hermes, `<tool_call>{"name": "x\n${paris}`, ['<tool_call>{"name": "x', parisCall]);
+  expectRead(hermes, `${paris} <tool_call>oh`, [parisCall, "<tool_call>oh"]);
 });
 
 test("an empty message has no parts", () => {
-  expect(read(hermes, "")).toEqual([]);
+  expectRead(hermes, "", []);
 });
 
 test("text is sent as soon as it cannot become a call, blanks with what follows them", () => {
@@ -125,9 +119,9 @@ test("text is sent as soon as it cannot become a call, blanks with what follows 
 
 test("InternLM and LongCat have tags of their own", () => {
   const plugin = '<|action_start|><|plugin|>\n{"name": "now", "parameters": {}}<|action_end|>';
-  expect(read(internlm, `So\n${plugin}`)).toEqual([content("So"), call("now", "{}")]);
+  expectRead(internlm, `So\n${plugin}`, ["So", nowCall]);
   const text = plugin.replace("<|plugin|>", "<|interpreter|>");
-  expect(read(internlm, text)).toEqual([content(text)]);
-  expect(read(longcat, paris.replaceAll("tool_call", "longcat_tool_call"))).toEqual([parisCall]);
-  expect(read(longcat, paris)).toEqual([content(paris)]);
+  expectRead(internlm, text, [text]);
+  expectRead(longcat, paris.replaceAll("tool_call", "longcat_tool_call"), [parisCall]);
+  expectRead(longcat, paris, [paris]);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { deepseekV4, deepseekV32, minimax } from "../../../src/tools/formats/invoke.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall, read, testContent } from "../messages.ts";
 
 const dialects = [
   { format: minimax, section: "minimax:tool_call", prefix: "" },
@@ -21,26 +21,18 @@ for (const { format, section, prefix } of dialects) {
 
   describe(`${format.name} reads`, () => {
     test("calls alone, in a row and with text around", () => {
-      expect(read(format, written(paris))).toEqual([parisCall]);
-      expect(read(format, written(paris).replaceAll("\n", ""))).toEqual([parisCall]);
+      expectRead(format, written(paris), [parisCall]);
+      expectRead(format, written(paris).replaceAll("\n", ""), [parisCall]);
       const text = `So:\n${written(paris, invoke("now", {}))}\n${written(paris)} Done`;
-      expect(read(format, text)).toEqual([
-        content("So:"),
-        parisCall,
-        call("now", "{}"),
-        parisCall,
-        content("Done"),
-      ]);
+      expectRead(format, text, ["So:", parisCall, nowCall, parisCall, "Done"]);
     });
 
     test("strings as they are, with line breaks and marks in them", () => {
       const text = `\n if (a < b) "c" </${prefix}invoke> <${prefix}parameter name="\n`;
-      expect(read(format, written(invoke("note", { text })))).toEqual([
+      expectRead(format, written(invoke("note", { text })), [
         call("note", JSON.stringify({ text }).replace(":", ": ")),
       ]);
-      expect(read(format, written(invoke("note", { text: "" })))).toEqual([
-        call("note", '{"text": ""}'),
-      ]);
+      expectRead(format, written(invoke("note", { text: "" })), [call("note", '{"text": ""}')]);
     });
 
     test("values of the types that the tool's schema names", () => {
@@ -54,7 +46,7 @@ for (const { format, section, prefix } of dialects) {
         ["unknown", "7", "7"],
       ];
       for (const [key, text, json] of values) {
-        expect(read(format, written(invoke("get_weather", { [key]: text })))).toEqual([
+        expectRead(format, written(invoke("get_weather", { [key]: text })), [
           call("get_weather", `{"${key}": ${json}}`),
         ]);
       }
@@ -86,11 +78,7 @@ for (const { format, section, prefix } of dialects) {
       "a section that is cut short": written(paris).slice(0, -1),
     };
 
-    for (const [name, text] of Object.entries(garbled)) {
-      test(`${name} as content`, () => {
-        expect(read(format, text)).toEqual([content(text)]);
-      });
-    }
+    testContent(format, garbled);
   });
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { kimi } from "../../../src/tools/formats/kimi.ts";
 import { messageParser } from "../../../src/tools/message.ts";
-import { content, parts, read, tools } from "../messages.ts";
+import { expectRead, parts, testContent, tools } from "../messages.ts";
 
 const section = (inner: string) => `<|tool_calls_section_begin|>${inner}<|tool_calls_section_end|>`;
 const one = (id: string, json: string) =>
@@ -16,19 +16,19 @@ function called(name: string, id: string, given = "{}") {
 describe("a call", () => {
   test("is read with its id, alone, in a row and with text around", () => {
     const parisCall = called("get_weather", "functions.get_weather:3", paris);
-    expect(read(kimi, section(one("functions.get_weather:3", paris)))).toEqual([parisCall]);
+    expectRead(kimi, section(one("functions.get_weather:3", paris)), [parisCall]);
     const both = section(one("functions.get_weather:3", paris) + one("functions.now:4", "{}"));
-    expect(read(kimi, `So:\n${both}\n Done`)).toEqual([
-      content("So:"),
+    expectRead(kimi, `So:\n${both}\n Done`, [
+      "So:",
       parisCall,
       called("now", "functions.now:4"),
-      content("Done"),
+      "Done",
     ]);
   });
 
   test("may have blanks in it, and no namespace", () => {
     const text = section(`\n${one(" now:0 ", "\n{} ")}\n`);
-    expect(read(kimi, text)).toEqual([called("now", "now:0")]);
+    expectRead(kimi, text, [called("now", "now:0")]);
   });
 
   test("keeps its id if the token limit cuts it off", () => {
@@ -54,9 +54,5 @@ describe("content, exactly as written, is", () => {
     "a section that is cut short": section(one("functions.now:0", "{}")).slice(0, -1),
   };
 
-  for (const [name, text] of Object.entries(garbled)) {
-    test(name, () => {
-      expect(read(kimi, text)).toEqual([content(text)]);
-    });
-  }
+  testContent(kimi, garbled);
 });

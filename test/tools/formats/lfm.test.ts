@@ -1,6 +1,6 @@
-import { expect, test } from "bun:test";
+import { test } from "bun:test";
 import { lfm } from "../../../src/tools/formats/python-calls.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall } from "../messages.ts";
 
 const written = (inner: string) => `<|tool_call_start|>${inner}<|tool_call_end|>`;
 
@@ -10,15 +10,9 @@ test("calls are read, alone, in a row and with text around", () => {
     "get_weather",
     '{"city": "Paris", "days": 3, "tags": ["a"], "place": {"lat": 1.5, "lon": -2}}',
   );
-  expect(read(lfm, written(`[${paris}]`))).toEqual([parisCall]);
+  expectRead(lfm, written(`[${paris}]`), [parisCall]);
   const text = `So ${written(`[${paris}, now()]`)}${written("[ now( ) ]")} Done`;
-  expect(read(lfm, text)).toEqual([
-    content("So"),
-    parisCall,
-    call("now", "{}"),
-    call("now", "{}"),
-    content("Done"),
-  ]);
+  expectRead(lfm, text, ["So", parisCall, nowCall, nowCall, "Done"]);
 });
 
 test("what is garbled is content", () => {
@@ -33,7 +27,7 @@ test("what is garbled is content", () => {
     "[get_weather(city=Paris)]",
     '[{"name": "now", "arguments": {}}]',
   ]) {
-    expect(read(lfm, written(inner))).toEqual([content(written(inner))]);
+    expectRead(lfm, written(inner), [written(inner)]);
   }
-  expect(read(lfm, "[now()]")).toEqual([content("[now()]")]);
+  expectRead(lfm, "[now()]", ["[now()]"]);
 });

@@ -1,38 +1,34 @@
 import { describe, expect, test } from "bun:test";
 import { llamaJson } from "../../../src/tools/formats/llama-json.ts";
-import { call, content, read, tools } from "../messages.ts";
+import { call, content, expectRead, nowCall, testContent, tools } from "../messages.ts";
 
 const paris = '{"name": "get_weather", "parameters": {"city": "Paris"}}';
 const parisCall = call("get_weather", '{"city": "Paris"}');
 const now = '{"type": "function", "name": "now", "parameters": {}}';
-const nowCall = call("now", "{}");
 
 describe("a call", () => {
   test("is the whole message, with its tag or without", () => {
-    expect(read(llamaJson, paris)).toEqual([parisCall]);
-    expect(read(llamaJson, ` \n${paris}\n`)).toEqual([parisCall]);
-    expect(read(llamaJson, `<|python_tag|>${paris}`)).toEqual([parisCall]);
-    expect(read(llamaJson, paris.replace("parameters", "arguments"))).toEqual([parisCall]);
+    expectRead(llamaJson, paris, [parisCall]);
+    expectRead(llamaJson, ` \n${paris}\n`, [parisCall]);
+    expectRead(llamaJson, `<|python_tag|>${paris}`, [parisCall]);
+    expectRead(llamaJson, paris.replace("parameters", "arguments"), [parisCall]);
   });
 
   test("may follow another, behind a semicolon, a line's end or in a list", () => {
     for (const between of [";", "; ", " ;\n", "\n", " "]) {
-      expect(read(llamaJson, `${paris}${between}${now}`)).toEqual([parisCall, nowCall]);
+      expectRead(llamaJson, `${paris}${between}${now}`, [parisCall, nowCall]);
     }
-    expect(read(llamaJson, `<|python_tag|>${paris};${now}`)).toEqual([parisCall, nowCall]);
-    expect(read(llamaJson, `[${paris}, ${now}]`)).toEqual([parisCall, nowCall]);
+    expectRead(llamaJson, `<|python_tag|>${paris};${now}`, [parisCall, nowCall]);
+    expectRead(llamaJson, `[${paris}, ${now}]`, [parisCall, nowCall]);
   });
 
   test("stands behind text only with its tag", () => {
-    expect(read(llamaJson, `Wait. <|python_tag|>${paris}`)).toEqual([content("Wait."), parisCall]);
-    expect(read(llamaJson, `Wait. ${paris}`)).toEqual([content(`Wait. ${paris}`)]);
+    expectRead(llamaJson, `Wait. <|python_tag|>${paris}`, ["Wait.", parisCall]);
+    expectRead(llamaJson, `Wait. ${paris}`, [`Wait. ${paris}`]);
   });
 
   test("may have text behind it", () => {
-    expect(read(llamaJson, `${paris}; and that is it`)).toEqual([
-      parisCall,
-      content("; and that is it"),
-    ]);
+    expectRead(llamaJson, `${paris}; and that is it`, [parisCall, "; and that is it"]);
   });
 });
 
@@ -47,11 +43,7 @@ describe("content, exactly as written, is", () => {
     "a tag alone": "<|python_tag|>print(1)",
   };
 
-  for (const [name, text] of Object.entries(garbled)) {
-    test(name, () => {
-      expect(read(llamaJson, text)).toEqual([content(text)]);
-    });
-  }
+  testContent(llamaJson, garbled);
 });
 
 test("other JSON is sent as soon as it cannot be a call", () => {

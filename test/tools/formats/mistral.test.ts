@@ -1,17 +1,16 @@
 import { describe, expect, test } from "bun:test";
 import { mistral, mistralList, mistralThinking } from "../../../src/tools/formats/mistral.ts";
 import { messageParser } from "../../../src/tools/message.ts";
-import { call, content, parts, read, tools } from "../messages.ts";
+import { call, content, expectRead, nowCall, parts, reasoning, tools } from "../messages.ts";
 
 const parisCall = call("get_weather", '{"city": "Paris"}');
-const nowCall = call("now", "{}");
 
 for (const format of [mistral, mistralList]) {
   describe(`${format.name} reads`, () => {
     test("a list of calls, with ids or without", () => {
       const list = '[{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "abcdefghi"}, ';
-      expect(read(format, `So:\n[TOOL_CALLS]${list}{"name":"now","arguments":{}}] \n`)).toEqual([
-        content("So:"),
+      expectRead(format, `So:\n[TOOL_CALLS]${list}{"name":"now","arguments":{}}] \n`, [
+        "So:",
         parisCall,
         nowCall,
       ]);
@@ -20,11 +19,7 @@ for (const format of [mistral, mistralList]) {
     test("names and arguments one after the other, with ids or without", () => {
       for (const between of ["[ARGS]", "[CALL_ID]abc123XYZ[ARGS]", "", " ", " [ARGS] "]) {
         const text = `So:\n[TOOL_CALLS]get_weather${between}{"city": "Paris"}`;
-        expect(read(format, `${text}[TOOL_CALLS]now[ARGS]{}`)).toEqual([
-          content("So:"),
-          parisCall,
-          nowCall,
-        ]);
+        expectRead(format, `${text}[TOOL_CALLS]now[ARGS]{}`, ["So:", parisCall, nowCall]);
       }
     });
 
@@ -43,7 +38,7 @@ for (const format of [mistral, mistralList]) {
         '[TOOL_CALLS][{"name": "now", "arguments": {}} {"name": "now", "arguments": {}}]',
         "[ARGS]{}",
       ]) {
-        expect(read(format, text)).toEqual([content(text)]);
+        expectRead(format, text, [text]);
       }
     });
   });
@@ -57,7 +52,7 @@ test("an id is nine letters and digits", () => {
 test("Magistral thinks in brackets", () => {
   const parser = messageParser({ thinking: "possible", format: mistralThinking, tools });
   expect(parts(parser, "[THINK]Hm.[/THINK]So[TOOL_CALLS]now[ARGS]{}")).toEqual([
-    { kind: "reasoning", text: "Hm." },
+    reasoning("Hm."),
     content("So"),
     nowCall,
   ]);

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { hunyuan, minimaxM1, nemotron } from "../../../src/tools/formats/nemotron.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall, read } from "../messages.ts";
 
 const written = (inner: string) => `<TOOLCALL>${inner}</TOOLCALL>`;
 
@@ -8,15 +8,10 @@ test("calls are read, alone, in a row and with text around", () => {
   const given = '{"city": "Paris", "days": 3, "tags": ["]"], "place": {"lat": 1, "lon": 2}}';
   const paris = `{"name": "get_weather", "arguments": ${given}}`;
   const parisCall = call("get_weather", given);
-  expect(read(nemotron, written(`[${paris}]`))).toEqual([parisCall]);
+  expectRead(nemotron, written(`[${paris}]`), [parisCall]);
   const text = `So ${written(`[${paris}, {"name": "now", "arguments": {}}]`)}\n${written(paris)} Done`;
-  expect(read(nemotron, text)).toEqual([
-    content("So"),
-    parisCall,
-    call("now", "{}"),
-    parisCall,
-    content("Done"),
-  ]);
+  const calls = [parisCall, nowCall, parisCall];
+  expectRead(nemotron, text, ["So", ...calls, "Done"]);
 });
 
 test("what is garbled is content", () => {
@@ -30,7 +25,7 @@ test("what is garbled is content", () => {
     '[{"name": "now", "arguments": {}}] and',
     "[now()]",
   ]) {
-    expect(read(nemotron, written(inner))).toEqual([content(written(inner))]);
+    expectRead(nemotron, written(inner), [written(inner)]);
   }
 });
 
@@ -39,14 +34,14 @@ test("other tags hold a list, or objects one after the other", () => {
     '{"name": "get_weather", "arguments": {"city": "Paris"}}',
     '{"name": "now", "arguments": {}}',
   ];
-  const calls = [call("get_weather", '{"city": "Paris"}'), call("now", "{}")];
+  const calls = [call("get_weather", '{"city": "Paris"}'), nowCall];
   for (const format of [hunyuan, minimaxM1]) {
     for (const inner of [`[${paris}, ${now}]`, `\n${paris}\n${now}\n`]) {
       expect(read(format, `<tool_calls>${inner}</tool_calls>`)).toEqual(calls);
     }
     for (const inner of ["", "\n", `[${paris}]${now}`, `${paris},${now}`, `${paris}\n[${now}]`]) {
       const text = `<tool_calls>${inner}</tool_calls>`;
-      expect(read(format, text)).toEqual([content(text)]);
+      expectRead(format, text, [text]);
     }
   }
 });

@@ -1,29 +1,23 @@
 import { describe, expect, test } from "bun:test";
 import { functools, granite, phi } from "../../../src/tools/formats/phi.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall, read } from "../messages.ts";
 
 const paris = '{"name": "get_weather", "arguments": {"city": "Paris", "tags": ["a]"]}}';
 const now = '{"name": "now", "arguments": {}}';
-const calls = [call("get_weather", '{"city": "Paris", "tags": ["a]"]}'), call("now", "{}")];
+const calls = [call("get_weather", '{"city": "Paris", "tags": ["a]"]}'), nowCall];
 
 for (const format of [phi, granite, functools]) {
   describe(`${format.name} reads`, () => {
     test("a list of calls, closed or not", () => {
       expect(read(format, `<|tool_call|>[${paris}, ${now}]<|/tool_call|>`)).toEqual(calls);
-      expect(read(format, `So: <|tool_call|>\n[${paris},${now}]\n`)).toEqual([
-        content("So:"),
-        ...calls,
-      ]);
+      expectRead(format, `So: <|tool_call|>\n[${paris},${now}]\n`, ["So:", ...calls]);
       expect(read(format, ` functools[${paris}, ${now}]`)).toEqual(calls);
     });
 
     test("calls without a list", () => {
       const text = `<|tool_call|>${paris}<|/tool_call|><|tool_call|>${now}<|/tool_call|>`;
       expect(read(format, text)).toEqual(calls);
-      expect(read(format, `<|tool_call|>${paris}, ${now}<|/tool_call|> Done`)).toEqual([
-        ...calls,
-        content("Done"),
-      ]);
+      expectRead(format, `<|tool_call|>${paris}, ${now}<|/tool_call|> Done`, [...calls, "Done"]);
     });
 
     test("what is garbled as content", () => {
@@ -36,7 +30,7 @@ for (const format of [phi, granite, functools]) {
         "functools[1]",
         "<|/tool_call|>",
       ]) {
-        expect(read(format, text)).toEqual([content(text)]);
+        expectRead(format, text, [text]);
       }
     });
   });

@@ -1,32 +1,28 @@
-import { describe, expect, test } from "bun:test";
+import { describe, test } from "bun:test";
 import { olmo } from "../../../src/tools/formats/python-calls.ts";
 import { pythonic } from "../../../src/tools/formats/pythonic.ts";
-import { call, content, read } from "../messages.ts";
+import { call, expectRead, nowCall, testContent } from "../messages.ts";
 
 const paris = '[get_weather(city="Paris", days=3)]';
 const parisCall = call("get_weather", '{"city": "Paris", "days": 3}');
 
 describe("a list of calls", () => {
   test("is the whole message, between marks or not", () => {
-    expect(read(pythonic, paris)).toEqual([parisCall]);
-    expect(read(pythonic, ` [ get_weather( city = 'Paris' , days=3, ) , now() , ]\n`)).toEqual([
+    expectRead(pythonic, paris, [parisCall]);
+    expectRead(pythonic, ` [ get_weather( city = 'Paris' , days=3, ) , now() , ]\n`, [
       parisCall,
-      call("now", "{}"),
+      nowCall,
     ]);
     const marked = `<|python_start|>${paris}<|python_end|>`;
-    expect(read(pythonic, `Wait.\n${marked} Done`)).toEqual([
-      content("Wait."),
-      parisCall,
-      content("Done"),
-    ]);
+    expectRead(pythonic, `Wait.\n${marked} Done`, ["Wait.", parisCall, "Done"]);
   });
 
   test("may have names that are not valid in Python", () => {
-    expect(read(pythonic, "[note(größe-1=2)]")).toEqual([call("note", '{"größe-1": 2}')]);
+    expectRead(pythonic, "[note(größe-1=2)]", [call("note", '{"größe-1": 2}')]);
   });
 
   test("stands behind text only between marks", () => {
-    expect(read(pythonic, `Wait. ${paris}`)).toEqual([content(`Wait. ${paris}`)]);
+    expectRead(pythonic, `Wait. ${paris}`, [`Wait. ${paris}`]);
   });
 });
 
@@ -58,7 +54,7 @@ describe("a value", () => {
   ];
   for (const [python, json] of values) {
     test(`${python} is ${json}`, () => {
-      expect(read(pythonic, `[note(text=${python})]`)).toEqual([call("note", `{"text": ${json}}`)]);
+      expectRead(pythonic, `[note(text=${python})]`, [call("note", `{"text": ${json}}`)]);
     });
   }
 });
@@ -89,22 +85,18 @@ describe("content, exactly as written, is", () => {
     "a list nested without end": `[note(text=${"[".repeat(5000)}`,
   };
 
-  for (const [name, text] of Object.entries(garbled)) {
-    test(name, () => {
-      expect(read(pythonic, text)).toEqual([content(text)]);
-    });
-  }
+  testContent(pythonic, garbled);
 });
 
 describe("OLMo's block", () => {
   test("has a call a line, or a list, anywhere in the text", () => {
     const lines = "get_weather(city='Paris', days=3)\nnow()";
     for (const inner of [lines, `[${lines.replace("\n", ", ")}]`]) {
-      expect(read(olmo, `Wait.\n<function_calls>\n${inner}\n</function_calls>\nDone`)).toEqual([
-        content("Wait."),
+      expectRead(olmo, `Wait.\n<function_calls>\n${inner}\n</function_calls>\nDone`, [
+        "Wait.",
         parisCall,
-        call("now", "{}"),
-        content("Done"),
+        nowCall,
+        "Done",
       ]);
     }
   });
@@ -112,7 +104,7 @@ describe("OLMo's block", () => {
   test("is content if it is garbled", () => {
     for (const inner of ["", "f()", "now() and", "[now()", "now("]) {
       const text = `<function_calls>${inner}</function_calls>`;
-      expect(read(olmo, text)).toEqual([content(text)]);
+      expectRead(olmo, text, [text]);
     }
   });
 });

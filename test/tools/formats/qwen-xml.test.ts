@@ -1,7 +1,17 @@
 import { describe, expect, test } from "bun:test";
 import { qwenXml, seed } from "../../../src/tools/formats/qwen-xml.ts";
 import { messageParser } from "../../../src/tools/message.ts";
-import { call, content, parts, read, tools } from "../messages.ts";
+import {
+  call,
+  content,
+  expectRead,
+  nowCall,
+  parts,
+  read,
+  reasoning,
+  testContent,
+  tools,
+} from "../messages.ts";
 
 function written(name: string, parameters: Record<string, string>): string {
   const inner = Object.entries(parameters).map(
@@ -15,32 +25,29 @@ const parisCall = call("get_weather", '{"city": "Paris", "days": 3}');
 
 describe("a call", () => {
   test("is read, alone, in a row and with text around", () => {
-    expect(read(qwenXml, paris)).toEqual([parisCall]);
-    expect(read(qwenXml, `So:\n${paris}\n${written("now", {})}\n Done`)).toEqual([
-      content("So:"),
+    expectRead(qwenXml, paris, [parisCall]);
+    expectRead(qwenXml, `So:\n${paris}\n${written("now", {})}\n Done`, [
+      "So:",
       parisCall,
-      call("now", "{}"),
-      content("Done"),
+      nowCall,
+      "Done",
     ]);
   });
 
   test("needs no line breaks, and may forget to be opened", () => {
-    expect(read(qwenXml, paris.replaceAll("\n", ""))).toEqual([parisCall]);
-    expect(read(qwenXml, paris.replace("<tool_call>\n", "Look: "))).toEqual([
-      content("Look:"),
-      parisCall,
-    ]);
+    expectRead(qwenXml, paris.replaceAll("\n", ""), [parisCall]);
+    expectRead(qwenXml, paris.replace("<tool_call>\n", "Look: "), ["Look:", parisCall]);
     const bare = paris.replace("<tool_call>\n", "").replace("\n</tool_call>", "");
-    expect(read(qwenXml, `${bare}${bare}`)).toEqual([parisCall, parisCall]);
+    expectRead(qwenXml, `${bare}${bare}`, [parisCall, parisCall]);
   });
 
   test("keeps strings as they are, also over several lines and with marks in them", () => {
     const text = '\n  if (a < b && "c") {\n\t</function> <parameter=x> </tool_call>\n}\n';
-    expect(read(qwenXml, written("note", { text }))).toEqual([
+    expectRead(qwenXml, written("note", { text }), [
       call("note", JSON.stringify({ text }).replace(":", ": ")),
     ]);
-    expect(read(qwenXml, written("note", { text: "5" }))).toEqual([call("note", '{"text": "5"}')]);
-    expect(read(qwenXml, written("note", { text: "" }))).toEqual([call("note", '{"text": ""}')]);
+    expectRead(qwenXml, written("note", { text: "5" }), [call("note", '{"text": "5"}')]);
+    expectRead(qwenXml, written("note", { text: "" }), [call("note", '{"text": ""}')]);
   });
 
   test("has values of the types that the tool's schema names", () => {
@@ -58,13 +65,11 @@ describe("a call", () => {
       ["unknown", "seven", '"seven"'],
     ];
     for (const [key, text, json] of values) {
-      expect(read(qwenXml, written("get_weather", { [key]: text }))).toEqual([
+      expectRead(qwenXml, written("get_weather", { [key]: text }), [
         call("get_weather", `{"${key}": ${json}}`),
       ]);
     }
-    expect(read(qwenXml, written("note", { count: "null" }))).toEqual([
-      call("note", '{"count": null}'),
-    ]);
+    expectRead(qwenXml, written("note", { count: "null" }), [call("note", '{"count": null}')]);
   });
 
   test("takes a string where a schema allows it and nothing else fits", () => {
@@ -95,17 +100,17 @@ describe("a call", () => {
       ["tags", "['a']", '["a"]'],
       ["days", "5", "5"],
     ] as const) {
-      expect(read(qwenXml, written("get_weather", { [key]: text }))).toEqual([
+      expectRead(qwenXml, written("get_weather", { [key]: text }), [
         call("get_weather", `{"${key}": ${json}}`),
       ]);
     }
     const text = written("get_weather", { city: `"a ${end}"` });
-    expect(read(qwenXml, text)).toEqual([content(text)]);
+    expectRead(qwenXml, text, [text]);
   });
 
   test("with a duplicate parameter keeps the first one", () => {
     const twice = paris.replace("</function>", "<parameter=days>4</parameter></function>");
-    expect(read(qwenXml, twice)).toEqual([call("get_weather", '{"city": "Paris", "days": 3}')]);
+    expectRead(qwenXml, twice, [call("get_weather", '{"city": "Paris", "days": 3}')]);
   });
 });
 
@@ -120,11 +125,7 @@ describe("content, exactly as written, is", () => {
     "a call that is cut short": paris.slice(0, -1),
   };
 
-  for (const [name, text] of Object.entries(garbled)) {
-    test(name, () => {
-      expect(read(qwenXml, text)).toEqual([content(text)]);
-    });
-  }
+  testContent(qwenXml, garbled);
 });
 
 test("a name that cannot be one is sent at once", () => {
@@ -136,11 +137,7 @@ test("Seed-OSS has tags of its own, around calls and thoughts", () => {
     "<function=get_weather>\n<parameter=city>Paris</parameter>\n<parameter=days>3</parameter>\n</function>";
   const text = `<seed:think>\nHm.\n</seed:think>So:\n<seed:tool_call>\n${inner}\n</seed:tool_call>`;
   const parser = messageParser({ thinking: "possible", format: seed, tools });
-  expect(parts(parser, text)).toEqual([
-    { kind: "reasoning", text: "Hm." },
-    content("So:"),
-    parisCall,
-  ]);
+  expect(parts(parser, text)).toEqual([reasoning("Hm."), content("So:"), parisCall]);
   expect(read(seed, paris.replace("<function=get_weather>", "<function=f>"))[0]!.kind).toBe(
     "content",
   );
