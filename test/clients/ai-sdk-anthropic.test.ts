@@ -16,11 +16,7 @@ const reciting = useTestServer(withThinkingModel({ args: ["--temperature", "0"] 
 type Options = Pick<
   CallSettings,
   "abortSignal" | "maxOutputTokens" | "maxRetries" | "stopSequences"
-> & {
-  prompt?: string;
-  model?: string;
-  key?: string;
-};
+> & { prompt?: string; model?: string; key?: string };
 
 const provider = (url: string, key = apiKey) =>
   createAnthropic({ baseURL: `${url}/v1`, apiKey: key });
@@ -82,12 +78,7 @@ describe("the AI SDK with Anthropic's provider", () => {
   });
 
   const refused: [string, Options, number, string][] = [
-    [
-      "a prompt longer than the context",
-      { prompt: "x".repeat(5000) },
-      400,
-      "invalid_request_error",
-    ],
+    ["a prompt that is too long", { prompt: "x".repeat(5000) }, 400, "invalid_request_error"],
     ["an unknown model", { model: "x" }, 404, "not_found_error"],
     ["a wrong key", { key: "sk-wrong" }, 401, "authentication_error"],
   ];

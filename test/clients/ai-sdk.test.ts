@@ -108,25 +108,17 @@ describe("the AI SDK", () => {
   });
 
   const invalid = { type: "invalid_request_error", message: expect.any(String) };
+  const wrong = { ...invalid, code: "invalid_value" };
+  const unknown = "model_not_found";
   const refused: [string, Options, number, object][] = [
-    [
-      "a wrong parameter",
-      { temperature: 3 },
-      400,
-      { ...invalid, param: "temperature", code: "invalid_value" },
-    ],
+    ["a wrong parameter", { temperature: 3 }, 400, { ...wrong, param: "temperature" }],
     [
       "a prompt longer than the context",
       { messages: [{ role: "user", content: "x".repeat(5000) }] },
       400,
       { ...invalid, param: "messages", code: "context_length_exceeded" },
     ],
-    [
-      "an unknown model",
-      { model: "gpt-5" },
-      404,
-      { ...invalid, param: "model", code: "model_not_found" },
-    ],
+    ["an unknown model", { model: "gpt-5" }, 404, { ...invalid, param: "model", code: unknown }],
     ["a wrong key", { key: "sk-wrong" }, 401, { ...invalid, param: null, code: "invalid_api_key" }],
   ];
   test.each(refused)(
@@ -147,10 +139,7 @@ describe("the AI SDK", () => {
       (asked) => stream(optionsOf(asked)),
     ),
     errors: {
-      limited: {
-        ...limited,
-        data: { error: { type: "requests", code: "rate_limit_exceeded" } },
-      },
+      limited: { ...limited, data: { error: { type: "requests", code: "rate_limit_exceeded" } } },
       draining: { statusCode: 503, isRetryable: true },
       broken: { message: "The answer failed.", type: "server_error", param: null, code: null },
       left,

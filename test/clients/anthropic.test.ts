@@ -1,5 +1,5 @@
 // Anthropic's packages for node and Python.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import Anthropic from "@anthropic-ai/sdk";
 import { zodOutputFormat } from "@anthropic-ai/sdk/helpers/zod";
 import type {
@@ -9,12 +9,7 @@ import type {
 import * as z from "zod";
 import { checkOrder, messageOf, type StreamEvent } from "../support/anthropic-events.ts";
 import { settled, useTestServer } from "../support/use-server.ts";
-import {
-  type CallFailure,
-  type ClientProcess,
-  failureOf,
-  startAnthropic,
-} from "./client-process.ts";
+import { type CallFailure, failureOf, startAnthropic, useClient } from "./client-process.ts";
 import { apiKey, useClientServer } from "./client-server.ts";
 import { type Asked, testClient } from "./client-suite.ts";
 import { now, rome, said, thought, weather, withThinkingModel } from "./thinking-model.ts";
@@ -35,11 +30,7 @@ const content = "Say something that is new to me.";
 const thinking = { type: "enabled", budget_tokens: 1024 } as const;
 
 describe.each(["node", "Python"] as const)("Anthropic's package for %s", (language) => {
-  let client: ClientProcess;
-  beforeAll(() => {
-    client = startAnthropic(language);
-  }, 300_000);
-  afterAll(() => client.stop());
+  const client = useClient(startAnthropic, language);
 
   type Body = Partial<MessageCreateParamsNonStreaming> & { temperature?: number };
   type Options = {
@@ -49,12 +40,8 @@ describe.each(["node", "Python"] as const)("Anthropic's package for %s", (langua
     signal?: AbortSignal;
     url?: string;
   };
-  const standard = {
-    model: "tiny",
-    messages: [{ role: "user" as const, content }],
-    max_tokens: 40,
-    temperature: 0,
-  };
+  const messages = [{ role: "user" as const, content }];
+  const standard = { model: "tiny", messages, max_tokens: 40, temperature: 0 };
   const calling = ({ key = apiKey, url = server.url, retries, take }: Options) => ({
     url,
     key,

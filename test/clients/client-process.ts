@@ -1,5 +1,6 @@
 // A client in its own process and language. It takes calls on standard input and stays up, so that only the
 // client itself closes its connections.
+import { afterAll, beforeAll } from "bun:test";
 import { join } from "node:path";
 import type {
   MessageCountTokensParams,
@@ -96,7 +97,7 @@ export class ClientProcess {
       stdout: "pipe",
       stderr: "inherit",
       // No proxy or key from the environment.
-      env: { PATH: process.env.PATH },
+      env: { PATH: process.env.PATH, PYTHONDONTWRITEBYTECODE: "1" },
     });
     this.#reading = this.#read();
   }
@@ -136,15 +137,31 @@ export class ClientProcess {
 
 const script = (name: string) => join(import.meta.dir, name);
 
+type Language = "node" | "Python";
+
+/** A package's process for the tests of a `describe`. */
+export function useClient(
+  start: (language: Language) => ClientProcess,
+  language: Language,
+): Pick<ClientProcess, "ask"> {
+  let client: ClientProcess;
+  // Python's packages may have to be installed first.
+  beforeAll(() => {
+    client = start(language);
+  }, 300_000);
+  afterAll(() => client.stop());
+  return { ask: (...asked) => client.ask(...asked) };
+}
+
 /** OpenAI's package for a language. */
-export function startOpenAi(language: "node" | "Python"): ClientProcess {
+export function startOpenAi(language: Language): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("openai-client.mjs"))
     : new ClientProcess(pythonWithClients(), script("openai-client.py"));
 }
 
 /** The same of Anthropic. */
-export function startAnthropic(language: "node" | "Python"): ClientProcess {
+export function startAnthropic(language: Language): ClientProcess {
   return language === "node"
     ? new ClientProcess("node", script("anthropic-client.mjs"))
     : new ClientProcess(pythonWithClients(), script("anthropic-client.py"));

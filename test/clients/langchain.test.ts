@@ -21,12 +21,7 @@ const configured = (key = apiKey) => ({
 });
 
 const chat = ({ key, ...fields }: ChatOpenAIFields & { key?: string } = {}) =>
-  new ChatOpenAI({
-    ...configured(key),
-    maxTokens: 40,
-    logitBias: noControlTokens,
-    ...fields,
-  });
+  new ChatOpenAI({ ...configured(key), maxTokens: 40, logitBias: noControlTokens, ...fields });
 
 type Options = Partial<ChatOpenAICallOptions>;
 
@@ -127,6 +122,8 @@ describe("LangChain", () => {
   });
 
   const invalid = { type: "invalid_request_error" };
+  const unknown = { ...invalid, lc_error_code: "MODEL_NOT_FOUND" };
+  const wrongKey = { ...invalid, lc_error_code: "MODEL_AUTHENTICATION" };
   const refused: [string, () => Promise<unknown>, { status: number } & Record<string, unknown>][] =
     [
       [
@@ -142,24 +139,12 @@ describe("LangChain", () => {
       [
         "an unknown model",
         () => invoke({ model: "gpt-4" }),
-        {
-          ...invalid,
-          status: 404,
-          param: "model",
-          code: "model_not_found",
-          lc_error_code: "MODEL_NOT_FOUND",
-        },
+        { ...unknown, status: 404, param: "model", code: "model_not_found" },
       ],
       [
         "a wrong key",
         () => invoke({ key: "sk-wrong" }),
-        {
-          ...invalid,
-          status: 401,
-          param: null,
-          code: "invalid_api_key",
-          lc_error_code: "MODEL_AUTHENTICATION",
-        },
+        { ...wrongKey, status: 401, param: null, code: "invalid_api_key" },
       ],
       [
         "an empty text to embed",

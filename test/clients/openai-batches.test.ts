@@ -1,9 +1,9 @@
 // OpenAI's package against /v1/files and /v1/batches.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { beforeAll, describe, expect, test } from "bun:test";
 import { NotFoundError, OpenAI, toFile } from "openai";
 import type { Batch, FileObject } from "openai/resources";
 import { chatLines, jsonLines, parseLines, type RequestLine, saidIn } from "../support/batches.ts";
-import { type ClientProcess, failureOf, type Question, startOpenAi } from "./client-process.ts";
+import { failureOf, type Question, startOpenAi, useClient } from "./client-process.ts";
 import { apiKey, useClientServer } from "./client-server.ts";
 
 const server = useClientServer();
@@ -195,11 +195,7 @@ describe("a batch", () => {
 });
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
-  let process: ClientProcess;
-  beforeAll(() => {
-    process = startOpenAi(language);
-  }, 300_000);
-  afterAll(() => process.stop());
+  const process = useClient(startOpenAi, language);
 
   const ask = async <T>(question: Question) =>
     (await process.ask({ url: server.baseUrl, key: apiKey, ...question })) as T;

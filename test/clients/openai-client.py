@@ -1,13 +1,6 @@
-# Calls the server with OpenAI's package for Python: a JSON line in for each call, one out for its
-# answer. What may be aborted is called with the package's asynchronous client, all else with the other.
-import asyncio
-import functools
-import itertools
-import json
-import sys
-from concurrent.futures import ThreadPoolExecutor
-
+# Calls the server with OpenAI's package for Python.
 import openai
+from python_client import run
 
 METHODS = {
     "chat": lambda client: client.chat.completions.create,
@@ -30,76 +23,14 @@ METHODS = {
 }
 
 
-@functools.cache
-def client_of(kind, url, key, retries):
-    options = {} if retries is None else {"max_retries": retries}
-    return kind(base_url=url, api_key=key, **options)
-
-
-def start(kind, call):
-    client = client_of(kind, call["url"], call["key"], call.get("retries"))
+def start(client, call):
     body, method = call["body"], METHODS[call["method"]](client)
     return method(body) if isinstance(body, str) else method(**body)
 
 
-def blocking(call):
-    result = start(openai.OpenAI, call)
-    if isinstance(result, openai.Stream):
-        with result:
-            return [plain(chunk) for chunk in itertools.islice(result, call.get("take"))]
-    return plain(result)
+def told(error):
+    fields = {name: getattr(error, name, None) for name in ["code", "param", "type"]}
+    return {**fields, "message": (getattr(error, "body", None) or {}).get("message")}
 
 
-async def abortable(call):
-    result = await start(openai.AsyncOpenAI, call)
-    if isinstance(result, openai.AsyncStream):
-        return [plain(chunk) async for chunk in result]
-    return plain(result)
-
-
-def plain(value):
-    """As the server sent it, after the package has read it."""
-    if isinstance(value, str):
-        return value
-    return value.model_dump(mode="json", exclude_unset=True, warnings=False)
-
-
-def described(error):
-    response = getattr(error, "response", None)
-    return {
-        "class": type(error).__name__,
-        "status": response and response.status_code,
-        "code": getattr(error, "code", None),
-        "param": getattr(error, "param", None),
-        "type": getattr(error, "type", None),
-        "message": (getattr(error, "body", None) or {}).get("message"),
-        "retryAfter": response and response.headers.get("retry-after"),
-        "requestId": getattr(error, "request_id", None),
-    }
-
-
-async def answer(call):
-    try:
-        if call["abortable"]:
-            value = await abortable(call)
-        else:
-            value = await asyncio.to_thread(blocking, call)
-        said = {"value": value}
-    except (openai.OpenAIError, asyncio.CancelledError) as error:
-        said = {"error": described(error)}
-    print(json.dumps({"id": call["id"], **said}), flush=True)
-
-
-async def main():
-    # One reads, and 16 calls are to be under way at once.
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(17))
-    tasks = {}
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        call = json.loads(line)
-        if "abort" in call:
-            tasks[call["abort"]].cancel()
-        else:
-            tasks[call["id"]] = asyncio.create_task(answer(call))
-
-
-asyncio.run(main())
+run(openai, "OpenAI", start, told)

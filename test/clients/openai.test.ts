@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -12,10 +12,10 @@ import type {
 } from "openai/resources";
 import {
   type CallFailure,
-  type ClientProcess,
   failureOf,
   type Question,
   startOpenAi,
+  useClient,
 } from "./client-process.ts";
 import { apiKey, noControlTokens, useClientServer } from "./client-server.ts";
 import { testClient } from "./client-suite.ts";
@@ -27,13 +27,9 @@ type CompletionBody = Omit<CompletionCreateParamsNonStreaming, "model" | "stream
 const server = useClientServer();
 
 const messages = [{ role: "user", content: "Say something that is new to me." }] as const;
-const standard = {
-  model: "tiny",
-  messages: [...messages],
-  seed: 7,
-  max_tokens: 40,
-  logit_bias: noControlTokens,
-};
+const wrong = "invalid_value";
+const sampling = { seed: 7, max_tokens: 40, logit_bias: noControlTokens };
+const standard = { model: "tiny", messages: [...messages], ...sampling };
 const usage = {
   prompt_tokens: 51,
   completion_tokens: 40,
@@ -42,11 +38,7 @@ const usage = {
 };
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
-  let client: ClientProcess;
-  beforeAll(() => {
-    client = startOpenAi(language);
-  }, 300_000);
-  afterAll(() => client.stop());
+  const client = useClient(startOpenAi, language);
 
   const ask = (question: Question, { key = apiKey, signal, ...options }: Options = {}) =>
     client.ask({ url: server.baseUrl, key, ...options, ...question }, signal);
@@ -158,14 +150,8 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
   });
 
   test("completes texts, with an echo and log-probabilities", async () => {
-    const body = {
-      prompt: ["to", "be"],
-      echo: true,
-      logprobs: 2,
-      max_tokens: 3,
-      seed: 1,
-      logit_bias: noControlTokens,
-    };
+    const sampling = { max_tokens: 3, seed: 1, logit_bias: noControlTokens };
+    const body = { prompt: ["to", "be"], echo: true, logprobs: 2, ...sampling };
     const completion = await complete(body);
     expect(completion).toEqual({
       id: expect.stringMatching(/^cmpl-/),
@@ -253,18 +239,14 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     [
       "a wrong parameter",
       () => chat({ temperature: 3 }),
-      { ...invalid, param: "temperature", code: "invalid_value" },
+      { ...invalid, param: "temperature", code: wrong },
     ],
     [
       "a wrong parameter of a stream",
       () => chatStream({ top_p: 0 }),
-      { ...invalid, param: "top_p", code: "invalid_value" },
+      { ...invalid, param: "top_p", code: wrong },
     ],
-    [
-      "no messages",
-      () => chat({ messages: [] }),
-      { ...invalid, param: "messages", code: "invalid_value" },
-    ],
+    ["no messages", () => chat({ messages: [] }), { ...invalid, param: "messages", code: wrong }],
     [
       "a parameter that is not supported",
       () => chat({ prediction: { type: "content", content: "x" } }),
@@ -278,12 +260,12 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     [
       "too many prompts",
       () => complete({ prompt: Array(129).fill("x") }),
-      { ...invalid, param: "prompt", code: "invalid_value" },
+      { ...invalid, param: "prompt", code: wrong },
     ],
     [
       "an empty text to embed",
       () => embed({ input: "" }),
-      { ...invalid, param: "input", code: "invalid_value" },
+      { ...invalid, param: "input", code: wrong },
     ],
     ["an unknown model", () => chat({ model: "gpt-5" }), unknownModel],
     [

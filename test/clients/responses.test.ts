@@ -1,5 +1,5 @@
 // OpenAI's package with the Responses API.
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import OpenAI from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
 import type {
@@ -12,7 +12,7 @@ import type {
 import * as z from "zod";
 import { withDialect } from "../support/dialect-model.ts";
 import { settled, useTestServer } from "../support/use-server.ts";
-import { type CallFailure, type ClientProcess, failureOf, startOpenAi } from "./client-process.ts";
+import { type CallFailure, failureOf, startOpenAi, useClient } from "./client-process.ts";
 import { apiKey, useClientServer } from "./client-server.ts";
 import { testClient } from "./client-suite.ts";
 
@@ -55,11 +55,7 @@ const standard = {
 } satisfies ResponseCreateParamsNonStreaming;
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
-  let process: ClientProcess;
-  beforeAll(() => {
-    process = startOpenAi(language);
-  }, 300_000);
-  afterAll(() => process.stop());
+  const process = useClient(startOpenAi, language);
 
   type Options = {
     url?: string;
@@ -96,12 +92,8 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
   test("gets reasoning and calls of all kinds", async () => {
     const asked = { tools, max_output_tokens: 200 };
     const { output } = (await ask(asked, { url: `${reciting.url}/v1` })) as Response;
-    expect(output.map(({ type }) => type)).toEqual([
-      "reasoning",
-      "message",
-      "custom_tool_call",
-      "function_call",
-    ]);
+    const types = output.map(({ type }) => type).join(", ");
+    expect(types).toBe("reasoning, message, custom_tool_call, function_call");
   });
 
   test("gets what a schema allows, the same as a stream", async () => {
@@ -266,11 +258,8 @@ describe("OpenAI's package", () => {
       if (item.type !== "function_call") return [];
       return [{ type: "function_call_output", call_id: item.call_id, output }];
     });
-    const stored = await responses.create({
-      ...asked,
-      input: outputs,
-      previous_response_id: response.id,
-    });
+    const next = { ...asked, input: outputs, previous_response_id: response.id };
+    const stored = await responses.create(next);
     check(stored);
     // The same without the server's memory.
     const input: ResponseInputItem[] = [

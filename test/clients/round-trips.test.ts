@@ -135,11 +135,7 @@ describe.each(["node", "Python"] as const)("in %s", (language) => {
           model: "tiny",
           instructions: system,
           input: before ? [...sent, ...results] : [opening],
-          tools: functions.map((each) => ({
-            type: "function" as const,
-            strict: false,
-            ...each,
-          })),
+          tools: functions.map((each) => ({ type: "function" as const, strict: false, ...each })),
           max_output_tokens: maxTokens,
           stream,
           store,

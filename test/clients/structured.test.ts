@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
 import { generateObject, generateText, NoObjectGeneratedError, Output, streamObject } from "ai";
@@ -13,7 +13,7 @@ import type {
 } from "openai/resources";
 import * as z from "zod";
 import { settled, useTestServer } from "../support/use-server.ts";
-import { type ClientProcess, startOpenAi } from "./client-process.ts";
+import { startOpenAi, useClient } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
 
@@ -37,11 +37,7 @@ beforeAll(() => {
 });
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
-  let client: ClientProcess;
-  beforeAll(() => {
-    client = startOpenAi(language);
-  }, 300_000);
-  afterAll(() => client.stop());
+  const client = useClient(startOpenAi, language);
 
   type Body = Partial<Omit<ChatCompletionCreateParamsNonStreaming, "stream">>;
   const standard: ChatCompletionCreateParamsNonStreaming = {

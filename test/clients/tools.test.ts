@@ -1,12 +1,4 @@
-import {
-  afterAll,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  setDefaultTimeout,
-  test,
-} from "bun:test";
+import { beforeAll, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { type AIMessageChunk, HumanMessage } from "@langchain/core/messages";
 import { tool as langChainTool } from "@langchain/core/tools";
@@ -24,7 +16,7 @@ import type {
 } from "openai/resources";
 import * as z from "zod";
 import { settled, useTestServer } from "../support/use-server.ts";
-import { type ClientProcess, startOpenAi } from "./client-process.ts";
+import { startOpenAi, useClient } from "./client-process.ts";
 
 setDefaultTimeout(30_000);
 
@@ -33,6 +25,7 @@ const Trip = z.object({ city: z.enum(["Paris", "Rome"]), days: z.int().min(1).ma
 type Trip = z.infer<typeof Trip>;
 const trip = { city: expect.stringMatching(/^(Paris|Rome)$/), days: expect.any(Number) };
 const [name, description] = ["get_weather", "The weather of the next days in a city."];
+const days = { type: "integer", minimum: 1, maximum: 9 };
 const weather = {
   type: "function",
   function: {
@@ -40,10 +33,7 @@ const weather = {
     description,
     parameters: {
       type: "object",
-      properties: {
-        city: { enum: ["Paris", "Rome"] },
-        days: { type: "integer", minimum: 1, maximum: 9 },
-      },
+      properties: { city: { enum: ["Paris", "Rome"] }, days },
       required: ["city", "days"],
       additionalProperties: false,
     },
@@ -70,11 +60,7 @@ beforeEach(() => {
 });
 
 describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language) => {
-  let client: ClientProcess;
-  beforeAll(() => {
-    client = startOpenAi(language);
-  }, 300_000);
-  afterAll(() => client.stop());
+  const client = useClient(startOpenAi, language);
 
   type Body = Partial<Omit<ChatCompletionCreateParamsNonStreaming, "stream">>;
   const standard: ChatCompletionCreateParamsNonStreaming = {
@@ -312,12 +298,8 @@ describe("the AI SDK", () => {
   });
 
   test("calls several functions at once", async () => {
-    const { steps } = await generateText({
-      ...asked(),
-      seed: 6,
-      maxOutputTokens: 1000,
-      providerOptions: {},
-    });
+    const more = { seed: 6, maxOutputTokens: 1000, providerOptions: {} };
+    const { steps } = await generateText({ ...asked(), ...more });
     expect(steps[0]!.toolCalls.length).toBeGreaterThan(1);
     expect(given).toEqual(steps[0]!.toolCalls.map(({ input }) => input));
     await server.settled();
