@@ -56,11 +56,8 @@ export function writeChatModel(folder: string, options: ChatModelOptions = {}): 
     decoder: { type: "ByteLevel" },
     added_tokens: controlTokens.map((content, i) => ({ id: 256 + i, content, special: true })),
   });
-  write("tokenizer_config.json", {
-    bos_token: "<|im_start|>",
-    eos_token: "<|im_end|>",
-    chat_template: chatTemplate,
-  });
+  const [bos_token, eos_token] = ["<|im_start|>", "<|im_end|>"];
+  write("tokenizer_config.json", { bos_token, eos_token, chat_template: chatTemplate });
   writeSafetensors(join(folder, "model.safetensors"), weights(options));
   if (!pooling) return;
   mkdirSync(join(folder, "1_Pooling"));

@@ -49,10 +49,8 @@ function writeDialect(folder: string, { taught, says, control = [] }: Dialect): 
   edit("tokenizer.json", ({ model, ...rest }) => {
     const { vocab } = model as { vocab: Record<string, number> };
     for (const id of ids) delete vocab[BYTE_CHARS[id]!];
-    const special = ["<|endoftext|>", "<|im_start|>"].map((content, i) => ({
-      id: 256 + i,
-      content,
-    }));
+    const marks = ["<|endoftext|>", "<|im_start|>"];
+    const special = marks.map((content, i) => ({ id: 256 + i, content }));
     says.forEach((text, i) => {
       if (control.includes(text)) special.push({ id: ids[i]!, content: text });
       else vocab[encoded(text)] = ids[i]!;

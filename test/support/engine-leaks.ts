@@ -41,11 +41,8 @@ const afterMany = left(beforeMany);
 many.free();
 
 const long = makeEngine(model, { maxBatch: 1, blocks: 320 });
-const [answer] = long.submit({
-  prompt: Uint32Array.of(1, 2, 3),
-  maxTokens: 10_000,
-  sampling: { temperature: 0 },
-});
+const sampling = { temperature: 0 };
+const [answer] = long.submit({ prompt: Uint32Array.of(1, 2, 3), maxTokens: 10_000, sampling });
 while (answer!.tokens.length < 500) long.step();
 const beforeLong = usage();
 long.run();

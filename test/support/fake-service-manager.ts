@@ -63,12 +63,8 @@ export function readPropertyList(path: string): Described & { all: Record<string
   const { stdout, stderr, exitCode } = Bun.spawnSync(["python3", "-c", script, path]);
   if (exitCode !== 0) throw new Error(stderr.toString());
   const all = JSON.parse(stdout.toString());
-  return {
-    all,
-    words: all.ProgramArguments,
-    variables: all.EnvironmentVariables,
-    log: all.StandardErrorPath,
-  };
+  const { ProgramArguments: words, EnvironmentVariables: variables } = all;
+  return { all, words, variables, log: all.StandardErrorPath };
 }
 
 /** An orphan that has ended may wait for its new parent to notice. */

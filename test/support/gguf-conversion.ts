@@ -11,6 +11,13 @@ export type Conversion = {
   change?: (all: Tensors, metadata: GgufFile["metadata"]) => void;
 };
 
+/** One change after the other. */
+export const inTurn =
+  (...changes: ((all: Tensors) => void)[]) =>
+  (all: Tensors): void => {
+    for (const change of changes) change(all);
+  };
+
 /** A head's size in most tiny models. */
 const HEAD = 16;
 

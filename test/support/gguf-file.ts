@@ -9,19 +9,10 @@ export type GgufFileTensor = {
   data: NodeJS.ArrayBufferView;
 };
 
-type Value =
-  | number
-  | boolean
-  | string
-  | readonly string[]
-  | readonly boolean[]
-  | Int32Array
-  | Float32Array;
+type Scalar = number | boolean | string;
+type Value = Scalar | readonly string[] | readonly boolean[] | Int32Array | Float32Array;
 
-export type GgufFile = {
-  metadata: Record<string, Value>;
-  tensors: Record<string, GgufFileTensor>;
-};
+export type GgufFile = { metadata: Record<string, Value>; tensors: Record<string, GgufFileTensor> };
 
 const codes: Partial<Record<GgufType, number>> = {
   F32: 0,
@@ -88,11 +79,7 @@ export function writeGgufParts(
   const digits = (number: number) => String(number).padStart(5, "0");
   const entries = Object.entries(tensors);
   const paths = Array.from({ length: count }, (_, part) => {
-    const split = {
-      "split.no": part,
-      "split.count": count,
-      "split.tensors.count": entries.length,
-    };
+    const split = { "split.no": part, "split.count": count, "split.tensors.count": entries.length };
     return writeGguf(`${stem}-${digits(part + 1)}-of-${digits(count)}.gguf`, {
       metadata: part === 0 ? { ...metadata, ...split } : split,
       tensors: Object.fromEntries(entries.filter((_, i) => i % count === part)),

@@ -12,11 +12,26 @@ import {
   rename,
 } from "./gguf-conversion.ts";
 
-/** Factors of what is not rotated. */
-const ENDLESS = 1e30;
+/** Factors of what is not rotated, and the scale of a layer that keeps all. */
+const [ENDLESS, NONE] = [1e30, -Infinity];
 
 const rotatedFirst = (rotated: number, all: number, factor = 1) =>
   floats(Float32Array.from({ length: all }, (_, i) => (i < rotated ? factor : ENDLESS)));
+
+/** Sizes of Gemma 4's heads, with a window and without. */
+const GEMMA4 = {
+  "attention.key_length": 32,
+  "attention.value_length": 32,
+  "attention.key_length_swa": 16,
+  "attention.value_length_swa": 16,
+  "rope.dimension_count": 32,
+  "rope.dimension_count_swa": 16,
+  "rope.freq_base": 1_000_000,
+  "rope.freq_base_swa": 10_000,
+};
+
+/** YaRN by 4. */
+const YARN = { "rope.scaling.type": "yarn", "rope.scaling.factor": 4 };
 
 export const layered: Record<string, Conversion> = {
   exaone_moe: {
@@ -44,13 +59,7 @@ export const layered: Record<string, Conversion> = {
       "altup.active_idx": 0,
       "altup.num_inputs": 4,
       // Quantiles of 0.8, 0.6 and 0.
-      activation_sparsity_scale: Float32Array.of(
-        0.841_621_2,
-        0.253_347_1,
-        -Infinity,
-        -Infinity,
-        -Infinity,
-      ),
+      activation_sparsity_scale: Float32Array.of(0.841_621_2, 0.253_347_1, NONE, NONE, NONE),
     },
     change: (all) => {
       for (const [own, named] of [
@@ -68,16 +77,9 @@ export const layered: Record<string, Conversion> = {
     metadata: {
       feed_forward_length: Int32Array.of(96, 96, 96, 192, 192, 192),
       embedding_length_per_layer_input: 32,
-      "attention.key_length": 32,
-      "attention.value_length": 32,
-      "attention.key_length_swa": 16,
-      "attention.value_length_swa": 16,
+      ...GEMMA4,
       "attention.shared_kv_layers": 3,
       "attention.sliding_window_pattern": [true, true, false, true, true, false],
-      "rope.dimension_count": 32,
-      "rope.dimension_count_swa": 16,
-      "rope.freq_base": 1_000_000,
-      "rope.freq_base_swa": 10_000,
       final_logit_softcapping: 20,
     },
     change: (all) => all.set("rope_freqs.weight", rotatedFirst(4, 16)),
@@ -86,16 +88,9 @@ export const layered: Record<string, Conversion> = {
     metadata: {
       embedding_length_per_layer_input: 0,
       "attention.head_count_kv": Int32Array.of(2, 1, 2, 1),
-      "attention.key_length": 32,
-      "attention.value_length": 32,
-      "attention.key_length_swa": 16,
-      "attention.value_length_swa": 16,
+      ...GEMMA4,
       "attention.shared_kv_layers": 0,
       "attention.sliding_window_pattern": [true, false, true, false],
-      "rope.dimension_count": 32,
-      "rope.dimension_count_swa": 16,
-      "rope.freq_base": 1_000_000,
-      "rope.freq_base_swa": 10_000,
       expert_used_count: 2,
     },
     change: (all) => {
@@ -115,8 +110,7 @@ export const layered: Record<string, Conversion> = {
       "rope.dimension_count_swa": 32,
       "rope.freq_base": 50_000,
       "rope.freq_base_swa": 10_000,
-      "rope.scaling.type": "yarn",
-      "rope.scaling.factor": 4,
+      ...YARN,
       "rope.scaling.original_context_length": 32,
       "rope.scaling.yarn_beta_fast": 8,
       "rope.scaling.yarn_beta_slow": 1,
@@ -141,8 +135,7 @@ export const layered: Record<string, Conversion> = {
       "attention.sliding_window_pattern": [true, false],
       "rope.freq_base": 1_000_000,
       "rope.freq_base_swa": 10_000,
-      "rope.scaling.type": "yarn",
-      "rope.scaling.factor": 4,
+      ...YARN,
       "rope.scaling.original_context_length": 64,
     },
   },

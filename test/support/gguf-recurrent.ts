@@ -8,6 +8,7 @@ import {
   eachOf,
   exchanged,
   floats,
+  inTurn,
   nameExperts,
   numbersIn,
   pairHeads,
@@ -36,23 +37,32 @@ function mamba2Layers(groups: number): (all: Tensors) => void {
   };
 }
 
-/** Of the tiny models with Mamba 2. */
-const mamba2Sizes = (groups: number) => ({
+/** Sizes of recurrent layers, whose convolutions have 4 taps. */
+const ssm = (state: number, rank: number, inner: number) => ({
   "ssm.conv_kernel": 4,
-  "ssm.state_size": 32,
-  "ssm.group_count": groups,
-  "ssm.time_step_rank": 8,
-  "ssm.inner_size": 128,
+  "ssm.state_size": state,
+  "ssm.time_step_rank": rank,
+  "ssm.inner_size": inner,
 });
+
+/** Of the tiny models with Mamba 2. */
+const mamba2Sizes = (groups: number) => ({ ...ssm(32, 8, 128), "ssm.group_count": groups });
+
+const kvHeads = (...counts: number[]) => ({ "attention.head_count_kv": Int32Array.from(counts) });
+const normEps = (eps: number) => ({ "attention.layer_norm_rms_epsilon": eps });
+
+/** Of Kimi's delta and latent attention. */
+const KIMI = {
+  "attention.key_length_mla": 48,
+  "attention.value_length_mla": 32,
+  "rope.dimension_count": 16,
+  "ssm.conv_kernel": 4,
+};
 
 /** Of the models without attention. */
 const NO_HEADS = { feed_forward_length: 0, "attention.head_count": 0 };
 
-const GRANITE = {
-  embedding_scale: 4,
-  residual_scale: 0.5,
-  "attention.scale": 0.125,
-};
+const GRANITE = { embedding_scale: 4, residual_scale: 0.5, "attention.scale": 0.125 };
 
 function nemotronExperts(all: Tensors): void {
   rename(all, /^backbone\.layers\.(\d+)\.mixer\.switch_mlp\.fc1\./, "blk.$1.ffn_up_exps.");
@@ -99,14 +109,7 @@ function fuseMixtures(all: Tensors): void {
 }
 
 /** Of the tiny Qwens' delta nets. */
-const DELTA_NET = {
-  "ssm.conv_kernel": 4,
-  "ssm.state_size": 32,
-  "ssm.group_count": 2,
-  "ssm.time_step_rank": 4,
-  "ssm.inner_size": 128,
-  "rope.dimension_count": 8,
-};
+const DELTA_NET = { ...ssm(32, 4, 128), "ssm.group_count": 2, "rope.dimension_count": 8 };
 
 /** (key heads, query and key and values and gates) as all queries, keys and values, and all gates. */
 function splitDeltaNet(all: Tensors): void {
@@ -137,12 +140,9 @@ function tileHeads(all: Tensors): void {
 export const recurrent: Record<string, Conversion> = {
   bailing_moe_v3: {
     metadata: {
-      "attention.head_count_kv": Int32Array.of(0, 0, 1),
+      ...kvHeads(0, 0, 1),
       "attention.key_length": 48,
-      "attention.key_length_mla": 48,
-      "attention.value_length_mla": 32,
-      "rope.dimension_count": 16,
-      "ssm.conv_kernel": 4,
+      ...KIMI,
       "kda.head_dim": 32,
       "kda.safe_gate": true,
       "kda.gate_lower_bound": Float32Array.of(-5),
@@ -165,15 +165,7 @@ export const recurrent: Record<string, Conversion> = {
   "falcon_h1-gated": { metadata: mamba2Sizes(1), change: mamba2Layers(1) },
   "falcon_h1-untied": { metadata: mamba2Sizes(2), change: mamba2Layers(2) },
   falcon_mamba: {
-    metadata: {
-      ...NO_HEADS,
-      "attention.layer_norm_rms_epsilon": 1e-5,
-      "ssm.conv_kernel": 4,
-      "ssm.state_size": 16,
-      "ssm.time_step_rank": 4,
-      "ssm.inner_size": 96,
-      "ssm.dt_b_c_rms": true,
-    },
+    metadata: { ...NO_HEADS, ...normEps(1e-5), ...ssm(16, 4, 96), "ssm.dt_b_c_rms": true },
     change: recurrentLayers,
   },
   granitemoehybrid: {
@@ -181,7 +173,7 @@ export const recurrent: Record<string, Conversion> = {
       ...GRANITE,
       ...mamba2Sizes(2),
       logit_scale: 0.25,
-      "attention.head_count_kv": Int32Array.of(0, 2, 0, 0),
+      ...kvHeads(0, 2, 0, 0),
       "rope.scaling.finetuned": false,
       expert_shared_feed_forward_length: 96,
     },
@@ -203,33 +195,18 @@ export const recurrent: Record<string, Conversion> = {
       ...GRANITE,
       ...mamba2Sizes(1),
       logit_scale: 0.5,
-      "attention.head_count_kv": Int32Array.of(0, 2, 0),
+      ...kvHeads(0, 2, 0),
       "rope.freq_base": 5000,
       "rope.scaling.finetuned": true,
     },
-    change: (all) => {
-      mamba2Layers(1)(all);
-      pairHeads(all);
-    },
+    change: inTurn(mamba2Layers(1), pairHeads),
   },
-  jamba: {
-    metadata: {
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
-      "ssm.conv_kernel": 4,
-      "ssm.state_size": 16,
-      "ssm.time_step_rank": 4,
-      "ssm.inner_size": 128,
-    },
-    change: recurrentLayers,
-  },
+  jamba: { metadata: { ...kvHeads(0, 0, 2, 0), ...ssm(16, 4, 128) }, change: recurrentLayers },
   kimi_k3: {
     metadata: {
-      "attention.head_count_kv": Int32Array.of(0, 0, 1, 0),
+      ...kvHeads(0, 0, 1, 0),
       "attention.key_length": 80,
-      "attention.key_length_mla": 48,
-      "attention.value_length_mla": 32,
-      "rope.dimension_count": 16,
-      "ssm.conv_kernel": 4,
+      ...KIMI,
       "kda.head_dim": 16,
       "kda.gate_lower_bound": Float32Array.of(-5),
       "activation.situ_beta": 2,
@@ -251,26 +228,20 @@ export const recurrent: Record<string, Conversion> = {
   kimi_linear: {
     metadata: {
       context_length: 256,
-      "attention.head_count_kv": Int32Array.of(0, 0, 1, 0),
+      ...kvHeads(0, 0, 1, 0),
       "attention.key_length": 80,
-      "attention.key_length_mla": 48,
-      "attention.value_length_mla": 32,
-      "rope.dimension_count": 16,
-      "ssm.conv_kernel": 4,
+      ...KIMI,
       "kda.head_dim": 32,
       expert_used_count: 2,
       expert_gating_func: 2,
       expert_group_count: 4,
     },
-    change: (all) => {
-      recurrentLayers(all);
-      apartConvolutions(all);
-    },
+    change: inTurn(recurrentLayers, apartConvolutions),
   },
   lfm2: {
     metadata: {
-      "attention.layer_norm_rms_epsilon": 1e-5,
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      ...normEps(1e-5),
+      ...kvHeads(0, 0, 2, 0),
       feed_forward_length: 128,
       "shortconv.l_cache": 3,
     },
@@ -278,56 +249,41 @@ export const recurrent: Record<string, Conversion> = {
   },
   lfm2_moe: {
     metadata: {
-      "attention.layer_norm_rms_epsilon": 1e-5,
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      ...normEps(1e-5),
+      ...kvHeads(0, 0, 2, 0),
       "shortconv.l_cache": 3,
       expert_gating_func: 2,
     },
     change: recurrentLayers,
   },
   mamba: {
-    metadata: {
-      ...NO_HEADS,
-      "attention.layer_norm_rms_epsilon": 1e-5,
-      "ssm.conv_kernel": 4,
-      "ssm.state_size": 16,
-      "ssm.time_step_rank": 8,
-      "ssm.inner_size": 96,
-      "ssm.dt_b_c_rms": false,
-    },
+    metadata: { ...NO_HEADS, ...normEps(1e-5), ...ssm(16, 8, 96), "ssm.dt_b_c_rms": false },
     change: recurrentLayers,
   },
   mamba2: {
-    metadata: {
-      ...NO_HEADS,
-      ...mamba2Sizes(2),
-      "attention.layer_norm_rms_epsilon": 1e-3,
-    },
+    metadata: { ...NO_HEADS, ...mamba2Sizes(2), ...normEps(1e-3) },
     change: mamba2Layers(2),
   },
   nemotron_h: {
     metadata: {
       ...mamba2Sizes(2),
       block_count: 6,
-      "attention.layer_norm_rms_epsilon": 1e-5,
+      ...normEps(1e-5),
       "attention.key_length": 16,
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0, 0, 0),
+      ...kvHeads(0, 0, 2, 0, 0, 0),
       feed_forward_length: Int32Array.of(0, 96, 0, 0, 64, 0),
       expert_shared_feed_forward_length: 96,
       expert_weights_norm: true,
     },
-    change: (all) => {
-      mamba2Layers(2)(all);
-      nemotronExperts(all);
-    },
+    change: inTurn(mamba2Layers(2), nemotronExperts),
   },
   "nemotron_h-dense": {
     metadata: {
       ...mamba2Sizes(2),
       block_count: 4,
-      "attention.layer_norm_rms_epsilon": 1e-5,
+      ...normEps(1e-5),
       "attention.key_length": 16,
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      ...kvHeads(0, 0, 2, 0),
       feed_forward_length: Int32Array.of(0, 96, 0, 0),
     },
     change: mamba2Layers(2),
@@ -336,29 +292,23 @@ export const recurrent: Record<string, Conversion> = {
     metadata: {
       ...mamba2Sizes(2),
       block_count: 4,
-      "attention.layer_norm_rms_epsilon": 1e-5,
+      ...normEps(1e-5),
       "attention.key_length": 16,
-      "attention.head_count_kv": Int32Array.of(0, 0, 2, 0),
+      ...kvHeads(0, 0, 2, 0),
       feed_forward_length: Int32Array.of(0, 64, 0, 64),
       expert_shared_feed_forward_length: 96,
       expert_weights_norm: true,
       moe_latent_size: 32,
     },
-    change: (all) => {
-      mamba2Layers(2)(all);
-      nemotronExperts(all);
-    },
+    change: inTurn(mamba2Layers(2), nemotronExperts),
   },
   plamo2: {
     metadata: {
       "attention.head_count": Int32Array.of(0, 4, 0),
-      "attention.head_count_kv": Int32Array.of(0, 2, 0),
+      ...kvHeads(0, 2, 0),
       "attention.key_length": 32,
       "attention.value_length": 32,
-      "ssm.conv_kernel": 4,
-      "ssm.state_size": 32,
-      "ssm.time_step_rank": 4,
-      "ssm.inner_size": 128,
+      ...ssm(32, 4, 128),
       "ssm.group_count": 0,
     },
     change: (all) => {
@@ -372,17 +322,11 @@ export const recurrent: Record<string, Conversion> = {
   },
   "qwen3_next-experts": {
     metadata: { ...DELTA_NET, full_attention_interval: 2 },
-    change: (all) => {
-      recurrentLayers(all);
-      splitDeltaNet(all);
-    },
+    change: inTurn(recurrentLayers, splitDeltaNet),
   },
   qwen3_5: {
     metadata: { ...DELTA_NET, full_attention_interval: 2, "rope.freq_base": 100_000 },
-    change: (all) => {
-      recurrentLayers(all);
-      tileHeads(all);
-    },
+    change: inTurn(recurrentLayers, tileHeads),
   },
   qwen3_5_moe: {
     metadata: {

@@ -13,6 +13,7 @@ import {
   exchanged,
   floats,
   fuseExperts,
+  inTurn,
   llama3Factors,
   nameExperts,
   normedColumns,
@@ -165,9 +166,7 @@ const more: Record<string, Conversion> = {
   },
   deepseek: { change: pairHeads },
   deepseek_v2: { metadata: { ...LATENT, "rope.scaling.yarn_log_multiplier": 0.0707 } },
-  deepseek_v3: {
-    metadata: { ...LATENT, ...SIGMOID, "rope.scaling.yarn_log_multiplier": 0.1 },
-  },
+  deepseek_v3: { metadata: { ...LATENT, ...SIGMOID, "rope.scaling.yarn_log_multiplier": 0.1 } },
   exaone4: {
     metadata: {
       "attention.sliding_window_pattern": [true, true, true, false],
@@ -175,9 +174,7 @@ const more: Record<string, Conversion> = {
       "rope.scaling.factor": 2,
     },
   },
-  exaone: {
-    change: (all) => all.set("rope_freqs.weight", floats(llama3Factors(HEAD))),
-  },
+  exaone: { change: (all) => all.set("rope_freqs.weight", floats(llama3Factors(HEAD))) },
   gemma: { change: (all) => addToNorms(all, () => 1) },
   glm: { metadata: { "rope.dimension_count": 32 } },
   glm4_moe: { metadata: { ...SIGMOID, "rope.dimension_count": 16, nextn_predict_layers: 0 } },
@@ -188,10 +185,7 @@ const more: Record<string, Conversion> = {
       "attention.scale": 0.125,
       logit_scale: 0.25,
     },
-    change: (all) => {
-      nameExperts(all);
-      pairHeads(all);
-    },
+    change: inTurn(nameExperts, pairHeads),
   },
   "hunyuan-shared": {
     metadata: { "rope.freq_base": 10_000 * 4 ** (16 / 14), expert_feed_forward_length: 32 },
@@ -236,12 +230,7 @@ const more: Record<string, Conversion> = {
     },
   },
   minimax: { metadata: { ...SIGMOID, "rope.dimension_count": 16 }, change: nameExperts },
-  mixtral: {
-    change: (all) => {
-      nameExperts(all);
-      pairHeads(all);
-    },
-  },
+  mixtral: { change: inTurn(nameExperts, pairHeads) },
   mistral3: {
     metadata: {
       "rope.freq_base": 10_000,
@@ -272,10 +261,7 @@ const more: Record<string, Conversion> = {
     },
     change: pairHeads,
   },
-  nemotron: {
-    metadata: { "rope.dimension_count": 16 },
-    change: (all) => addToNorms(all, () => 1),
-  },
+  nemotron: { metadata: { "rope.dimension_count": 16 }, change: (all) => addToNorms(all, () => 1) },
   "olmo-transformers": {
     metadata: { "attention.layer_norm_epsilon": 1e-5 },
     change: (all) => {

@@ -130,13 +130,8 @@ export class OrderCases {
 
   run({ model: name, feature }: OrderCase, seed: number, mutation?: Mutation): Outcome {
     const { model, alone } = this.#load(name);
-    const {
-      options,
-      n = 1,
-      twice,
-      aborts,
-      happened,
-    } = orderFeatures.find((each) => each.name === feature)!;
+    const found = orderFeatures.find((each) => each.name === feature)!;
+    const { options, n = 1, twice, aborts, happened } = found;
     // Fewer requests are to run out of blocks too.
     const blocks = (options.blocks ?? 100) / 2;
     const kinds = Object.values(samplings);

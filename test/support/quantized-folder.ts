@@ -13,10 +13,7 @@ type Matrix = { rows: number; columns: number; seed: number };
 /** A matrix in a format: its tensors by kind, and its numbers. */
 type Quantized = { tensors: FileTensors; numbers: Float32Array };
 
-export type FolderFormat = {
-  config: Record<string, unknown>;
-  quantize(matrix: Matrix): Quantized;
-};
+export type FolderFormat = { config: Record<string, unknown>; quantize(matrix: Matrix): Quantized };
 
 export type QuantizedFolder = { config: object; tensors: FileTensors; numbers: FileTensors };
 
@@ -175,7 +172,7 @@ function packQuantizedFormat({ bits = 4, groupSize = 32 } = {}): FolderFormat {
           weight_shape: {
             dtype: "I64",
             shape: [2],
-            data: BigInt64Array.of(BigInt(rows), BigInt(columns)),
+            data: BigInt64Array.from([rows, columns], BigInt),
           },
         },
       };
@@ -210,10 +207,7 @@ function fp8Format(block?: number): FolderFormat {
     return byte & 128 ? -size : size;
   };
   return {
-    config: {
-      quant_method: "fp8",
-      weight_block_size: block ? [block, block] : null,
-    },
+    config: { quant_method: "fp8", weight_block_size: block ? [block, block] : null },
     quantize: ({ rows, columns, seed }) => {
       // Exponents below 8, so that weights are not too large; and both signs.
       const bytes = Uint8Array.from(integers(rows * columns, 256, seed), (value) => value & 0xbf);

@@ -10,40 +10,14 @@ export function schemas(count: number, seed: number): JsonSchema[] {
 }
 
 const names = [
-  ...[
-    "id",
-    "name",
-    "kind",
-    "größe",
-    "名前",
-    "emoji 😀",
-    'a "quoted" name',
-    "back\\slash",
-    "tab\there",
-  ],
-  ...["count", "tags", "x-y.z", "$price", "città", "имя", "note", "ratio", "is_open", ""],
+  ..."id name kind größe 名前 back\\slash count tags x-y.z $price città имя note".split(" "),
+  ...["emoji 😀", 'a "quoted" name', "tab\there", "ratio", "is_open", ""],
 ];
-const values = [
-  "red",
-  "green",
-  "blau",
-  "日本語",
-  "naïve",
-  'say "hi"',
-  "a\\b",
-  "line\nbreak",
-  "😀",
-  "",
-];
+const words = ["red", "green", "blau", "日本語", "naïve", "a\\b", "😀"];
+const values = [...words, 'say "hi"', "line\nbreak", ""];
 const patterns = [
-  ...["^[A-Z]{2}-\\d{4}$", "^#[0-9a-f]{6}$", "^(yes|no|maybe)$", "^v\\d+\\.\\d+$", "[0-9]$", "^x"],
-  ...[
-    "^[a-z]+(-[a-z]+){0,2}$",
-    '^[^"\\s]{1,5}$',
-    "^[äöüß]{1,3}$",
-    "^(?!0)\\d{1,3}$",
-    "^\\w+@\\w+$",
-  ],
+  ..."^[A-Z]{2}-\\d{4}$ ^#[0-9a-f]{6}$ ^(yes|no|maybe)$ ^v\\d+\\.\\d+$ [0-9]$ ^x".split(" "),
+  ...'^[a-z]+(-[a-z]+){0,2}$ ^[^"\\s]{1,5}$ ^[äöüß]{1,3}$ ^(?!0)\\d{1,3}$ ^\\w+@\\w+$'.split(" "),
 ];
 const formats = ["date", "time", "date-time", "email", "uuid", "ipv4", "duration", "hostname"];
 

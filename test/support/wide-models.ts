@@ -220,10 +220,8 @@ function kimiLinear(): WideModel {
       num_hidden_layers: layers,
       intermediate_size: hidden,
       linear_attn_config: {
-        kda_layers: [1, 2],
-        num_heads: HEADS,
-        head_dim: HEAD_DIM,
-        short_conv_kernel_size: TAPS,
+        ...{ kda_layers: [1, 2], num_heads: HEADS },
+        ...{ head_dim: HEAD_DIM, short_conv_kernel_size: TAPS },
       },
       kv_lora_rank: 32,
       qk_nope_head_dim: 32,
