@@ -42,14 +42,8 @@ test("people get a few words", async () => {
 
 test("a text from outside stays on its line, without controls", async () => {
   const text = "x\nFAKE \x1b[31m\u009b\u2028\u202e\ud800";
-  const request = {
-    method: text,
-    path: text,
-    status: text,
-    key: text,
-    error: text,
-    prompt: [text],
-  };
+  const texts = { method: text, path: text, status: text, key: text, error: text };
+  const request = { ...texts, prompt: [text] };
   const lines = await logged("pretty", [
     [request, "request"],
     [{ [text]: text, err: { message: text, stack: text } }, text],

@@ -165,10 +165,7 @@ describe("a chat", () => {
   });
 
   test("may have tools, of which one may be named", () => {
-    const tool = (name: string, more: object = {}) => ({
-      type: "function",
-      function: { name, ...more },
-    });
+    const tool = (name: string, more = {}) => ({ type: "function", function: { name, ...more } });
     const parameters = { type: "object", properties: {} };
     const asked = { tools: [tool("f", { parameters, strict: true }), tool("g.h-1")] };
     expect(chat(asked).tools as object[]).toEqual([

@@ -184,10 +184,8 @@ describe("lines", () => {
   test("beyond the most that a batch may have are refused", async () => {
     const batches = open(echo, { maxLines: 5 });
     const batch = await end(batches, create(batches, chatLines(6)));
-    expect(batch).toMatchObject({
-      status: "failed",
-      faults: [{ code: "too_many_requests", line: null }],
-    });
+    const faults = [{ code: "too_many_requests", line: null }];
+    expect(batch).toMatchObject({ status: "failed", faults });
   });
 
   test("of an input that was removed from the folder by hand fail", async () => {
@@ -260,10 +258,8 @@ describe("a process that ends", () => {
     });
     const batches = open();
     const batch = await end(batches, batches.store.batch(id)!);
-    expect(batch).toMatchObject({
-      status: "completed",
-      counts: { total: 3, completed: 2, failed: 1 },
-    });
+    const counts = { total: 3, completed: 2, failed: 1 };
+    expect(batch).toMatchObject({ status: "completed", counts });
     expect(idsOf(batches, batch.outputFile)).toEqual(["chat-1", "chat-3"]);
     expect(idsOf(batches, batch.errorFile)).toEqual(["chat-2"]);
     expect(readdirSync(join(folder, "files")).sort()).toEqual(
@@ -373,11 +369,8 @@ describe("an input that the server fails to read", () => {
     const inputFile = addFile(batches.store, jsonLines(chatLines(5)));
     if (name === "a file that is gone") rmSync(batches.store.pathOf(inputFile));
     const batch = await end(batches, batches.create(orderOf(inputFile)));
-    expect(batch).toMatchObject({
-      status: "failed",
-      faults: [{ code: "server_error", line: null }],
-      counts: { total: 0 },
-    });
+    const faults = [{ code: "server_error", line: null }];
+    expect(batch).toMatchObject({ status: "failed", faults, counts: { total: 0 } });
     expect(errors.length).toBe(3);
   });
 
@@ -470,10 +463,8 @@ test("a line's signal aborts when its batch is cancelled, and it is not counted"
   }
   batches.cancel(batches.store.batch(created.id)!);
   const batch = await end(batches, created);
-  expect(batch).toMatchObject({
-    status: "cancelled",
-    counts: { total: 20, completed: 1, failed: 19 },
-  });
+  const counts = { total: 20, completed: 1, failed: 19 };
+  expect(batch).toMatchObject({ status: "cancelled", counts });
   expect(linesOf(batches, batch.errorFile).map(({ error }) => error?.code)).toEqual(
     Array.from({ length: 19 }, () => "batch_cancelled"),
   );

@@ -4,21 +4,12 @@ import { resultsOf } from "../../src/bench/results.ts";
 
 /** `speeds` of each level in tokens a second, once a round. */
 function measured(name: string, speeds: Record<number, number[]>): Measured {
-  const sample = {
-    startMs: 0,
-    arrivalsMs: [10, 30],
-    endMs: 30,
-    promptTokens: 3,
-    cachedTokens: 0,
-    tokens: 2,
-  };
+  const times = { startMs: 0, arrivalsMs: [10, 30], endMs: 30 };
+  const samples = [{ ...times, promptTokens: 3, cachedTokens: 0, tokens: 2 }];
   const passes = Object.entries(speeds).flatMap(([level, rounds]) =>
-    rounds.map((speed) => ({
-      mode: "sweep",
-      concurrency: Number(level),
-      samples: [sample],
-      ms: 2000 / speed,
-    })),
+    rounds.map((speed) => {
+      return { mode: "sweep", concurrency: Number(level), samples, ms: 2000 / speed };
+    }),
   );
   return { name, version: "1.0", weights: "Q4_1", rssBytes: 2e9, results: resultsOf(passes) };
 }

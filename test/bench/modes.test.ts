@@ -21,17 +21,10 @@ function fakeTarget(ms: (request: BenchRequest, underWay: number) => number = ()
       onFirst?.();
       await Bun.sleep(ms(request, underWay));
       underWay -= 1;
-      const { maxTokens } = request;
+      const { maxTokens: tokens } = request;
       const took = ms(request, underWay + 1) || 1;
-      const arrivalsMs = Array.from({ length: maxTokens }, (_, i) => ((i + 1) * took) / maxTokens);
-      return {
-        startMs: 0,
-        arrivalsMs,
-        endMs: took,
-        promptTokens: 1,
-        cachedTokens: 0,
-        tokens: maxTokens,
-      };
+      const arrivalsMs = Array.from({ length: tokens }, (_, i) => ((i + 1) * took) / tokens);
+      return { startMs: 0, arrivalsMs, endMs: took, promptTokens: 1, cachedTokens: 0, tokens };
     },
     memory: async () => ({ activeBytes: 7, rssBytes: 9 }),
     close: async () => {},

@@ -4,15 +4,9 @@ import { reportOf, tables } from "../../src/bench/report.ts";
 import { type Result, resultsOf } from "../../src/bench/results.ts";
 
 function result(more: Partial<Result> = {}): Result {
-  const sample = {
-    startMs: 0,
-    arrivalsMs: [10, 30],
-    endMs: 30,
-    promptTokens: 3,
-    cachedTokens: 0,
-    tokens: 2,
-  };
-  const [own] = resultsOf([{ mode: "single", concurrency: 1, samples: [sample], ms: 40 }]);
+  const times = { startMs: 0, arrivalsMs: [10, 30], endMs: 30 };
+  const samples = [{ ...times, promptTokens: 3, cachedTokens: 0, tokens: 2 }];
+  const [own] = resultsOf([{ mode: "single", concurrency: 1, samples, ms: 40 }]);
   return { ...own!, ...more };
 }
 

@@ -4,14 +4,8 @@ import type { Sample } from "../../src/bench/target.ts";
 
 /** A request from 0 on, with a piece at each of these times. */
 function sample(arrivalsMs: number[], tokens = arrivalsMs.length): Sample {
-  return {
-    startMs: 0,
-    arrivalsMs,
-    endMs: arrivalsMs.at(-1)!,
-    promptTokens: 10,
-    cachedTokens: 4,
-    tokens,
-  };
+  const endMs = arrivalsMs.at(-1)!;
+  return { startMs: 0, arrivalsMs, endMs, promptTokens: 10, cachedTokens: 4, tokens };
 }
 
 function pass(ms: number, samples: Sample[], mode = "batched", concurrency = 2): Pass {

@@ -28,14 +28,8 @@ function mutated(name: string, file: string, from: string, to: string): string {
 
 test("the self-test passes, and its report says so", () => {
   const report = join(folder, "report.json");
-  const { stdout, stderr, exitCode } = run(
-    root,
-    "--self-test",
-    "--only",
-    "decode",
-    "--report",
-    report,
-  );
+  const options = ["--self-test", "--only", "decode", "--report", report];
+  const { stdout, stderr, exitCode } = run(root, ...options);
   expect(stdout).toMatch(/^device .*\n/);
   expect(stdout).toMatch(/^attention, decode +\d+ +passed/m);
   expect(stdout).toMatch(/\n\d+ checks in \d+ s: all passed\n$/);
@@ -44,10 +38,8 @@ test("the self-test passes, and its report says so", () => {
   const written = JSON.parse(readFileSync(report, "utf8"));
   expect(written).toMatchObject({ passed: true, checks: { failed: 0 }, from: "a checkout" });
   expect(written.results).toHaveLength(written.checks.all);
-  expect(written.results[0]).toMatchObject({
-    name: expect.stringContaining("decode"),
-    passed: true,
-  });
+  const name = expect.stringContaining("decode");
+  expect(written.results[0]).toMatchObject({ name, passed: true });
   expect(JSON.stringify(written)).not.toContain(root);
 }, 120_000);
 
@@ -96,12 +88,8 @@ test("native code that ends the process fails what called it, and the rest goes 
     "    return this.#inFloat32(queries, (x) =>",
     '    require("bun:ffi").read.u8(8);\n    return this.#inFloat32(queries, (x) =>',
   );
-  const { stdout, exitCode } = run(
-    copy,
-    "--self-test",
-    "--only",
-    "4/2 heads of 64, float32, rotaryDims 64",
-  );
+  const only = "4/2 heads of 64, float32, rotaryDims 64";
+  const { stdout, exitCode } = run(copy, "--self-test", "--only", only);
   expect(stdout).toMatch(
     /^ {2}failed: attention, prompt: 4\/2 heads of 64, .* \(ended by SIG\w+: Segmentation fault at address 0x8\)$/m,
   );

@@ -93,12 +93,8 @@ test("keys ls lists everything but the hashes", async () => {
   ]);
   await keys(["ls", "--json"], env);
   const rows = JSON.parse(log.mock.calls.at(-1)![0]);
-  expect(rows[0]).toEqual({
-    name: "alice",
-    tier: "HIGH",
-    limits: { requests_per_minute: 60 },
-    created: expect.any(String),
-  });
+  const limits = { requests_per_minute: 60 };
+  expect(rows[0]).toEqual({ name: "alice", tier: "HIGH", limits, created: expect.any(String) });
 });
 
 test("keys ls warns of a file that others can read", async () => {

@@ -183,10 +183,8 @@ test("what is wrong is one line", async () => {
     "mlx-serve: no server is running: `mlx-serve serve` starts one, --url names one elsewhere\n",
     1,
   ]);
-  const [failed] = await refusal(["claude", "--model", "org/none"], {
-    ...env,
-    MLX_SERVE_PORT: "0",
-  });
+  const own = { ...env, MLX_SERVE_PORT: "0" };
+  const [failed] = await refusal(["claude", "--model", "org/none"], own);
   expect(failed).toMatch(/mlx-serve: the server failed to start: .*org\/none/);
   const server = await startServe();
   expect(await refusal(["claude", "--model", "org/none"])).toEqual([

@@ -62,11 +62,8 @@ async function run(
     stdout: "pipe",
     stderr: "pipe",
   });
-  const [stdout, stderr, exitCode] = await Promise.all([
-    child.stdout.text(),
-    child.stderr.text(),
-    child.exited,
-  ]);
+  const ended = Promise.all([child.stdout.text(), child.stderr.text(), child.exited]);
+  const [stdout, stderr, exitCode] = await ended;
   return { stdout, stderr, exitCode };
 }
 

@@ -28,16 +28,7 @@ test("settings mean the same as flags with full paths, in another folder and she
     writeFileSync("own.toml", 'port = 9\nmodel = "./from-file"\n');
     const args = [
       ...["./model", "--config", "own.toml", "--keys-file=~/keys.json", "--data-dir", "../data"],
-      ...[
-        "--no-batching",
-        "--alias",
-        "a,b",
-        "--alias=c*=default",
-        "--kv-memory",
-        "2GiB",
-        "-t",
-        "3",
-      ],
+      ..."--no-batching --alias a,b --alias=c*=default --kv-memory 2GiB -t 3".split(" "),
       ...["--allowed-origins", '["https://x.example"]', "--allowed-origins", "https://y.example"],
     ];
     const env = { HOME: home, MLX_SERVE_MAX_TOKENS: "12", MLX_SERVE_PREFIX_CACHING: "off" };

@@ -62,7 +62,7 @@ beforeAll(async () => {
   [browser, server] = await Promise.all([
     openBrowser(),
     startTestServer({
-      args: ["--max-models", "2", "--kv-memory", "32MiB"],
+      args: "--max-models 2 --kv-memory 32MiB".split(" "),
       env: { HF_HUB_CACHE: hub },
     }),
   ]);

@@ -241,10 +241,7 @@ test.skipIf(backend() !== "cpu")("launches are for as many SMs as the GPU has", 
     const make: MakeKernel = (_, { name }) => ({
       configure: ({ outputs, template }) => {
         groups[name.replace(/^mlx_serve_|_\d+$/g, "")] = template?.GROUPS;
-        return {
-          call: () => outputs.map(({ shape, dtype }) => zeros(shape, dtype)),
-          free() {},
-        };
+        return { call: () => outputs.map(({ shape, dtype }) => zeros(shape, dtype)), free() {} };
       },
       free() {},
     });

@@ -19,11 +19,7 @@ afterAll(() => divided.stop(), 60_000);
 
 type Choice = { text: string; finish_reason: string };
 
-const schema = {
-  type: "object",
-  properties: { n: { type: "integer" } },
-  required: ["n"],
-};
+const schema = { type: "object", properties: { n: { type: "integer" } }, required: ["n"] };
 
 /** Greedy and sampled, with penalties, log-probabilities (of the prompt, too), several answers, and a grammar. */
 const kinds: Record<string, unknown>[] = [

@@ -14,10 +14,7 @@ function someEvents(): StepEvents {
 
 const expected = [
   { id: 1, event: { index: 0, token: 50_000, finished: undefined, cachedTokens: 0 } },
-  {
-    id: 2 ** 40,
-    event: { index: 3, token: 2 ** 32 - 1, finished: undefined, cachedTokens: 4096 },
-  },
+  { id: 2 ** 40, event: { index: 3, token: 2 ** 32 - 1, finished: undefined, cachedTokens: 4096 } },
   { id: 2, event: last },
 ];
 

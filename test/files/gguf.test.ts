@@ -189,7 +189,7 @@ describe("readGguf refuses", () => {
       ? Buffer.concat([u32(U8!), u64(0)])
       : Buffer.concat([u32(ARRAY!), u64(1), nested(depth - 1)]);
   const withTensor = (fields: TensorFields) => gguf({ tensors: [tensor(fields)] });
-  const withValue = (type: number, ...value: Buffer[]) =>
+  const meta = (type: number, ...value: Buffer[]) =>
     gguf({ metadata: [entry("key", type, ...value)] });
   const aligned = (type: number, value: Buffer) =>
     gguf({ metadata: [entry("general.alignment", type, value)] });
@@ -199,30 +199,14 @@ describe("readGguf refuses", () => {
     ["version 1", gguf({ version: 1 }), /expected GGUF version 2 or 3, .* found 1$/],
     ["a big-endian file", gguf({ version: 3 << 24 }), /found a big-endian file/],
     ["2^60 tensors", gguf({ tensorCount: huge }), /expected 1152921504606847000 tensors/],
-    [
-      "2^60 entries",
-      gguf({ metadataCount: huge }),
-      /expected 1152921504606847000 metadata entries/,
-    ],
-    [
-      "a text of 2^60 bytes",
-      withValue(TEXT!, u64(huge)),
-      /expected a header of 1152921504606847000/,
-    ],
-    ["2^60 texts", withValue(ARRAY!, u32(TEXT!), u64(huge)), /expected 1152921504606847000 texts/],
-    [
-      "2^60 arrays",
-      withValue(ARRAY!, u32(ARRAY!), u64(huge)),
-      /expected 1152921504606847000 arrays/,
-    ],
-    [
-      "2^60 numbers",
-      withValue(ARRAY!, u32(U8!), u64(huge)),
-      /expected a header of 1152921504606847000/,
-    ],
-    ["2^60 booleans", withValue(ARRAY!, u32(BOOL!), u64(huge)), /expected a header of/],
-    ["deeply nested arrays", withValue(ARRAY!, nested(4)), /nested more than 4 deep/],
-    ["a value of an unknown type", withValue(13, u64(0)), /unknown type 13 of a metadata value/],
+    ["2^60 keys", gguf({ metadataCount: huge }), /expected 1152921504606847000 metadata entries/],
+    ["2^60 bytes of text", meta(TEXT!, u64(huge)), /expected a header of 1152921504606847000/],
+    ["2^60 texts", meta(ARRAY!, u32(TEXT!), u64(huge)), /expected 1152921504606847000 texts/],
+    ["2^60 arrays", meta(ARRAY!, u32(ARRAY!), u64(huge)), /expected 1152921504606847000 arrays/],
+    ["2^60 numbers", meta(ARRAY!, u32(U8!), u64(huge)), /expected a header of 1152921504606847000/],
+    ["2^60 booleans", meta(ARRAY!, u32(BOOL!), u64(huge)), /expected a header of/],
+    ["deeply nested arrays", meta(ARRAY!, nested(4)), /nested more than 4 deep/],
+    ["a value of an unknown type", meta(13, u64(0)), /unknown type 13 of a metadata value/],
     [
       "a key twice",
       gguf({ metadata: [entry("k", U8!, u8(1)), entry("k", U8!, u8(2))] }),
@@ -236,11 +220,7 @@ describe("readGguf refuses", () => {
     ["99 dimensions", withTensor({ dimensions: Array(99).fill(1) }), /dimensions, found 99/],
     ["a dimension of 0", withTensor({ dimensions: [4, 0] }), /dimensions of 1 to .*, found 0 x 4/],
     ["a dimension over int32", withTensor({ dimensions: [2 ** 31] }), /found 2147483648/],
-    [
-      "more items than can be counted",
-      withTensor({ dimensions: Array(4).fill(2 ** 30) }),
-      /too many/,
-    ],
+    ["too many items", withTensor({ dimensions: Array(4).fill(2 ** 30) }), /too many/],
     ["a type that is no more", withTensor({ type: 4 }), /"w": unknown type 4/],
     [
       "rows with half a block",
@@ -286,7 +266,7 @@ describe("readGguf refuses", () => {
   });
 
   test("a header over 100 MB, before it is read", () => {
-    const path = write(withValue(TEXT!, u64(200e6)));
+    const path = write(meta(TEXT!, u64(200e6)));
     truncateSync(path, 2 ** 30);
     const before = process.memoryUsage.rss();
     expect(() => readGguf(path)).toThrow(/the limit is 100000000/);

@@ -77,17 +77,8 @@ function* truncations(file: Buffer): Generator<Buffer> {
   for (let length = 0; length < file.length; length++) yield file.subarray(0, length);
 }
 
-const EXTREMES = [
-  0n,
-  1n,
-  99n,
-  2n ** 31n,
-  2n ** 32n - 1n,
-  2n ** 53n,
-  2n ** 60n,
-  2n ** 63n - 1n,
-  2n ** 64n - 1n,
-];
+const POWERS = [31n, 53n, 60n].map((bits) => 2n ** bits);
+const EXTREMES = [0n, 1n, 99n, ...POWERS, 2n ** 32n - 1n, 2n ** 63n - 1n, 2n ** 64n - 1n];
 
 /** Every field of the header, whatever it is, as each extreme: 4 and 8 bytes at every position. */
 function* extremeFields(file: Buffer, headerBytes: number): Generator<Buffer> {

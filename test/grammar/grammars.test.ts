@@ -28,11 +28,9 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const regex = (pattern: string): Grammar => ({
-  vocabulary,
-  format: JSON.stringify({ type: "regex", pattern }),
-  strict: [],
-});
+const regex = (pattern: string): Grammar => {
+  return { vocabulary, format: JSON.stringify({ type: "regex", pattern }), strict: [] };
+};
 
 const ebnf = (text: string): Grammar => ({
   vocabulary,

@@ -18,40 +18,9 @@ import { schemas } from "../support/schemas.ts";
 
 /** Every byte is a token, and so are some texts that go over the ends of names, strings and numbers. */
 const texts = [
-  ...[
-    ", ",
-    ": ",
-    '": ',
-    '", "',
-    '"}',
-    '"]',
-    '"},',
-    "}}",
-    "]}",
-    '{"',
-    '["',
-    "{}",
-    "[]",
-    "null",
-    "true",
-  ],
-  ...[
-    "ab",
-    "the ",
-    "name",
-    "2024",
-    "0.5",
-    "12",
-    "-",
-    "é",
-    "日本",
-    "😀",
-    "\\n",
-    '\\"',
-    "\\u00",
-    "@a.",
-    "A",
-  ],
+  ...[", ", ": ", '": ', '", "', "the "],
+  ...'"} "] "}, }} ]} {" [" {} [] null true'.split(" "),
+  ...'ab name 2024 0.5 12 - é 日本 😀 \\n \\" \\u00 @a. A'.split(" "),
 ];
 const tokens = [
   ...Array.from({ length: 256 }, (_, byte) => Uint8Array.of(byte)),
@@ -137,10 +106,10 @@ test("documents drawn from 300 schemas are valid", async () => {
 
 type Case = { schema: object; valid: string[]; invalid: string[] };
 
-const node = {
-  type: "object",
-  properties: { v: { type: "null" }, next: { $ref: "#/$defs/node" } },
-};
+const next = { $ref: "#/$defs/node" };
+const node = { type: "object", properties: { v: { type: "null" }, next } };
+
+const absent = ["{}", '{"a": null}', '{"a": null, "c": null}'];
 
 const cases: Record<string, Case> = {
   "a property's name has one value": {
@@ -151,11 +120,7 @@ const cases: Record<string, Case> = {
       additionalProperties: { type: "string" },
     },
     valid: ['{"name": 1}', '{"name": 1, "nam": "", "names": "", "üx": "", "": ""}'],
-    invalid: [
-      '{"name": 1, "name": ""}',
-      '{"name": 1, "n\\u0061me": ""}',
-      '{"name": 1, "ü\\"": ""}',
-    ],
+    invalid: ["name", "n\\u0061me", 'ü\\"'].map((name) => `{"name": 1, "${name}": ""}`),
   },
   "optional properties come or not": {
     schema: {
@@ -164,13 +129,7 @@ const cases: Record<string, Case> = {
       required: ["b"],
     },
     valid: ['{"b": null}', '{"a": null, "b": null}', '{"b": null, "c": null}'],
-    invalid: [
-      "{}",
-      '{"a": null}',
-      '{"a": null, "c": null}',
-      '{"b": null, "d": null}',
-      '{, "b": null}',
-    ],
+    invalid: [...absent, '{"b": null, "d": null}', '{, "b": null}'],
   },
   "a name may be required without being described": {
     schema: { type: "object", required: ["a"], additionalProperties: { type: "boolean" } },
@@ -384,13 +343,7 @@ const cases: Record<string, Case> = {
       ],
     },
     valid: ['{"a": 3, "b": null}', '{"a": 4, "b": null}'],
-    invalid: [
-      '{"a": 3}',
-      '{"a": 2, "b": null}',
-      '{"a": 5, "b": null}',
-      '{"a": 3.5, "b": null}',
-      '{"a": "", "b": null}',
-    ],
+    invalid: ['{"a": 3}', ...["2", "5", "3.5", '""'].map((a) => `{"a": ${a}, "b": null}`)],
   },
   "oneOf has branches that are told apart": {
     schema: {
@@ -668,16 +621,10 @@ const hostile: Record<string, [schema: unknown, isEnforced: boolean]> = {
   ],
   "500 lengths": [{ properties: many(500, (i) => ({ type: "string", maxLength: i + 20 })) }, false],
   "500 arrays": [{ properties: many(500, (i) => ({ items: text, maxItems: i + 99 })) }, false],
-  "500 names beside others": [
-    { properties: many(500, () => text), additionalProperties: text },
-    true,
-  ],
+  "500 names and more": [{ properties: many(500, () => text), additionalProperties: text }, true],
   "a billion items": [{ type: "array", items: text, maxItems: 1e9 }, true],
   "a billion characters": [{ type: "string", maxLength: 1e9 }, true],
-  "references that double": [
-    chained((next) => ({ prefixItems: [next, next], items: false })),
-    true,
-  ],
+  "doubled references": [chained((next) => ({ prefixItems: [next, next], items: false })), true],
   "allOf that doubles": [chained((next) => ({ allOf: [next, next] })), true],
   "anyOf that doubles": [
     chained((next, i) => ({ properties: { [`q${i}`]: text }, anyOf: [next, next] })),

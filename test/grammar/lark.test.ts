@@ -36,12 +36,7 @@ describe("a grammar in Lark's language", () => {
     ["repetitions", 'start: "a" ~ 2 "b" ~ 1..2', ["aab", "aabb"], ["ab", "aabbb"]],
     ["ranges", 'start: "a".."c"', ["a", "c"], ["d"]],
     ["strings in either case", 'start: "aB-"i', ["AB-", "ab-"], ["a"]],
-    [
-      "signs of expressions in strings",
-      'start: "a.b*(c)[d]\\\\"',
-      ["a.b*(c)[d]\\"],
-      ["aab*(c)[d]\\"],
-    ],
+    ["strings with operators", 'start: "a.b*(c)[d]\\\\"', ["a.b*(c)[d]\\"], ["aab*(c)[d]\\"]],
     ["escapes", 'start: "\\n\\t\\"\\x41"', ['\n\t"A'], ["n"]],
     ["expressions", "start: /[^a-c.]+\\-\\d/", ["xx-1"], ["a-1", "x.-1"]],
     ["dots that match all but a newline", "start: /a.b/", ["axb", "a\rb"], ["a\nb"]],

@@ -178,12 +178,8 @@ test("clients of the same grammar share one compile, which goes on while one of 
   await threads[0]!.end();
   ask("same", "c")();
   expect(await drained(threads)).toEqual(["busy", "same"]);
-  expect(results).toEqual({
-    "x busy": "compiled",
-    "a same": "gone",
-    "b same": "compiled",
-    "c same": "gone",
-  });
+  const compiled = { "x busy": "compiled", "b same": "compiled" };
+  expect(results).toEqual({ ...compiled, "a same": "gone", "c same": "gone" });
 });
 
 test("a client that joins an abandoned compile gets its result", async () => {

@@ -57,15 +57,8 @@ async function expectNoKey(answer: Response, path: string): Promise<void> {
 describe("the routes", () => {
   test("need a key, except /health, the documentation and the files of the console", async () => {
     const open = endpoints.filter(({ isOpen }) => isOpen).map(({ path }) => path);
-    expect(open.sort()).toEqual([
-      "/",
-      "/console.css",
-      "/console.js",
-      "/console.json",
-      "/docs",
-      "/health",
-      "/openapi.json",
-    ]);
+    const paths = "/ /console.css /console.js /console.json /docs /health /openapi.json";
+    expect(open.sort().join(" ")).toBe(paths);
     for (const { method, path, isOpen } of endpoints) {
       const answer = await ask(path, method);
       if (isOpen) expect(answer.status).toBe(200);

@@ -135,18 +135,12 @@ describe("a pull", () => {
     const names = ["Q4_K_M", "Q8_0"].flatMap((kind) => [1, 2].map((i) => part(kind, i)));
     const others = ["Q8_0/tiny-Q8_0-00001-of-00003.gguf"];
     const content = Buffer.from("part");
-    hub.add(ID, {
-      files: Object.fromEntries(
-        [...names, ...others].map((name) => [name, { content, big: true }]),
-      ),
-    });
+    const listed = [...names, ...others].map((name) => [name, { content, big: true }]);
+    hub.add(ID, { files: Object.fromEntries(listed) });
     expect(await failure(pull())).toContain(`of ${part("Q4_K_M", 1)}, ${part("Q8_0", 1)}`);
     const { path } = await pull({ file: "Q4_K_M" });
-    expect(readdirSync(path, { recursive: true }).sort()).toEqual([
-      "Q4_K_M",
-      part("Q4_K_M", 1),
-      part("Q4_K_M", 2),
-    ]);
+    const found = readdirSync(path, { recursive: true }).sort();
+    expect(found).toEqual(["Q4_K_M", part("Q4_K_M", 1), part("Q4_K_M", 2)]);
   });
 
   test("takes what --include names, folders too", async () => {
@@ -195,10 +189,7 @@ describe("an interrupted pull", () => {
     hub.faults.set("model.safetensors", [cut(100_000), cut(100_000, 200_000)]);
     const events: PullEvent[] = [];
     // Two in a row without a byte would be too many, and each of these brings some.
-    const { path } = await pull({
-      retry: { attempts: 2 },
-      onEvent: (event) => events.push(event),
-    });
+    const { path } = await pull({ retry: { attempts: 2 }, onEvent: (event) => events.push(event) });
     expect(readFileSync(join(path, "model.safetensors")).equals(weights)).toBe(true);
     expect(hub.bytesOf("model.safetensors")).toBe(weights.length);
     expect(events.filter(({ kind }) => kind === "retry")).toHaveLength(2);

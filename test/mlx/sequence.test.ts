@@ -28,11 +28,8 @@ describe.skipIf(backend() !== "cpu")("operations that are kept", () => {
     const table = array(numbers(COLUMNS * DEPTH), [COLUMNS, DEPTH]);
     const head = quantize(table, how);
     const norm = { weight: array(numbers(DEPTH)), eps: 1e-5 };
-    const arrays = [...layers, head].flatMap(({ weight, scales, biases }) => [
-      weight,
-      scales,
-      biases!,
-    ]);
+    const all = [...layers, head];
+    const arrays = all.flatMap(({ weight, scales, biases }) => [weight, scales, biases!]);
     evaluate(...arrays, table, norm.weight);
     return (tokens: MlxArray): MlxArray[] => {
       let x = cpu.lookup(tokens, { weight: table });

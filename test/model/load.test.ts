@@ -57,6 +57,8 @@ function logitsOf(model: LoadedModel): number[] {
   return found;
 }
 
+const load = (path: string) => loadModel(path, { device: deviceOf("cpu") });
+
 /** The largest difference, over the largest logit. */
 function distance(found: readonly number[], expected: readonly number[]): number {
   expect(found.length).toBe(expected.length);
@@ -111,7 +113,7 @@ describe("loadModel of a folder", () => {
   test("gives back all memory", () => {
     const path = writeFolder(newFolder(), tinyConfig, tinyTensors());
     const before = [liveArrays(), activeMemory()];
-    const model = loadModel(path, { device: deviceOf("cpu") });
+    const model = load(path);
     logitsOf(model);
     expect(activeMemory()).toBeGreaterThan(before[1]! + model.weightBytes - 1);
     model.free();
@@ -541,7 +543,7 @@ describe("loadModel refuses", () => {
   test.each(configs)("%s", (_, text, message) => {
     const path = writeFolder(newFolder(), {}, tensors);
     writeFileSync(join(path, "config.json"), text);
-    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), message);
+    expectRefusal(() => load(path), message);
   });
 
   const indexFile = "model.safetensors.index.json";
@@ -572,7 +574,7 @@ describe("loadModel refuses", () => {
   test.each(damages)("%s", (_, damage, message) => {
     const path = writeFolder(newFolder(), tinyConfig, tensors, 2);
     damage(path);
-    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), message);
+    expectRefusal(() => load(path), message);
   });
 
   test("a file that shrinks while it is read", () => {
@@ -586,22 +588,13 @@ describe("loadModel refuses", () => {
     const path = join(root, "other.gguf");
     const embedding = { type: "F32", shape: [2], data: new Float32Array(2) } as const;
     writeGguf(path, { metadata: { "general.architecture": "t5\n" }, tensors: { a: embedding } });
-    expectRefusal(
-      () => loadModel(path, { device: deviceOf("cpu") }),
-      /^GGUF architecture "t5\\n" is not/,
-    );
+    expectRefusal(() => load(path), /^GGUF architecture "t5\\n" is not/);
     truncateSync(path, 60);
-    expectRefusal(() => loadModel(path, { device: deviceOf("cpu") }), /the download is incomplete/);
+    expectRefusal(() => load(path), /the download is incomplete/);
     writeFileSync(path, "something else");
-    expectRefusal(
-      () => loadModel(path, { device: deviceOf("cpu") }),
-      /other.gguf: not a GGUF file$/,
-    );
+    expectRefusal(() => load(path), /other.gguf: not a GGUF file$/);
     const missing = join(root, "missing.gguf");
-    expectRefusal(
-      () => loadModel(missing, { device: deviceOf("cpu") }),
-      /cannot be read \(ENOENT\)$/,
-    );
+    expectRefusal(() => load(missing), /cannot be read \(ENOENT\)$/);
   });
 });
 

@@ -23,12 +23,8 @@ describe("a request", () => {
     const expected = expectedTokens(prompt, 6);
     const context = setUp();
     const first = context.one({ prompt, maxTokens: 6, stop: [expected[1]!, expected[4]!] });
-    const second = context.one({
-      prompt,
-      maxTokens: 6,
-      minTokens: 3,
-      stop: [expected[1]!, expected[4]!],
-    });
+    const stop = [expected[1]!, expected[4]!];
+    const second = context.one({ prompt, maxTokens: 6, minTokens: 3, stop });
     context.run();
     expect(output(first)).toEqual(expected.slice(0, 2));
     expect(output(second)).toEqual(expected.slice(0, 5));
@@ -363,11 +359,8 @@ describe("forks", () => {
       scheduler.check();
       scheduler.abort(third);
       run();
-      expect([first.finished, second.finished, third.finished]).toEqual([
-        "abort",
-        "length",
-        "abort",
-      ]);
+      const ends = [first, second, third].map(({ finished }) => finished);
+      expect(ends).toEqual(["abort", "length", "abort"]);
       expect(second.generated).toBe(5);
     }
   });
@@ -519,13 +512,8 @@ describe("the queue", () => {
   test("is bounded by requests", () => {
     const { submit } = setUp({ maxWaiting: 3 });
     const answers = range(5).map((i) => submit({ prompt: range(3, i) }));
-    expect(answers.map((answer) => typeof answer)).toEqual([
-      "object",
-      "object",
-      "object",
-      "string",
-      "string",
-    ]);
+    const types = answers.map((answer) => typeof answer).join(" ");
+    expect(types).toBe("object object object string string");
     expect(answers[3]).toBe("queue_full");
   });
 
@@ -555,11 +543,8 @@ describe("an abort", () => {
     ];
     step();
     step();
-    expect([decoding.state, prefilling.state, waiting.state]).toEqual([
-      "running",
-      "running",
-      "waiting",
-    ]);
+    const states = [decoding, prefilling, waiting].map(({ state }) => state);
+    expect(states).toEqual(["running", "running", "waiting"]);
     for (const sequence of [waiting, prefilling, decoding]) {
       scheduler.abort(sequence);
       scheduler.abort(sequence);

@@ -86,11 +86,7 @@ cache="$CARGO_HOME/registry/cache/registry"
 
 const damage = (files: string) => `for file in ${files}; do echo damage >> "$file"; done`;
 
-const complete = {
-  "c++": compiler(":"),
-  python3: pip(":"),
-  cargo: cargo(":"),
-};
+const complete = { "c++": compiler(":"), python3: pip(":"), cargo: cargo(":") };
 
 type Options = { cache: string; path: string; env?: Record<string, string>; script?: string };
 

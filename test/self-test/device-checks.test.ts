@@ -135,12 +135,8 @@ describe("what is broken is found, by its name", () => {
           decode: (...[qkv, { keys, values }, ...rest]: Parameters<typeof attention.decode>) => {
             const elsewhere = ops.add(keys, 0);
             elsewhere.evaluate();
-            return Object.getPrototypeOf(attention).decode.call(
-              attention,
-              qkv,
-              { keys: elsewhere, values },
-              ...rest,
-            );
+            const { decode } = Object.getPrototypeOf(attention);
+            return decode.call(attention, qkv, { keys: elsewhere, values }, ...rest);
           },
         });
       },

@@ -47,13 +47,8 @@ describe("the text of an answer", () => {
     const answer = make();
     const { pieces, texts } = send(answer, eventsOf("abc", "length"));
     expect(texts).toEqual(["a", "b", "c"]);
-    expect(pieces[0]).toEqual({
-      index: 3,
-      text: "a",
-      tokens: [97],
-      scores: [],
-      finished: undefined,
-    });
+    const first = { index: 3, text: "a", tokens: [97], scores: [], finished: undefined };
+    expect(pieces[0]).toEqual(first);
     expect(pieces.at(-1)!.finished).toBe("length");
     expect(answer.finished).toBe(true);
     expect(answer.count).toBe(3);

@@ -53,11 +53,8 @@ async function serve(
 /** How many tokens a request to this model gets. */
 async function ask(models: ServedModels, name: string): Promise<number> {
   const { model, end } = await models.use(name);
-  const events = engine.submit(model.name, {
-    prompt: Uint32Array.of(1, 2),
-    maxTokens: 3,
-    sampling: { temperature: 0 },
-  });
+  const request = { prompt: Uint32Array.of(1, 2), maxTokens: 3, sampling: { temperature: 0 } };
+  const events = engine.submit(model.name, request);
   const tokens = (await Array.fromAsync(events)).length;
   end();
   return tokens;

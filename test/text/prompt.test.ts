@@ -97,20 +97,7 @@ describe("control tokens in user input are text", () => {
 
   test("in any template and any context", () => {
     const draw = draws(3);
-    const bits = [
-      ...control,
-      "<",
-      "|",
-      "<|",
-      "|>",
-      "im_end|>",
-      "a",
-      " ",
-      "\n",
-      "😀",
-      "\uFDD0",
-      "\uFDD1",
-    ];
+    const bits = [...control, " ", "\n", ..."< | <| |> im_end|> a 😀 \uFDD0 \uFDD1".split(" ")];
     bits.push("\uFDD2", "\uFDD0\uFDD2", "é", "<tool_call>", "[", "</");
     for (const name of ["chatml", "gemma", "phi 3", "mistral", "qwen 2.5 with tools"]) {
       for (let i = 0; i < 100; i++) {

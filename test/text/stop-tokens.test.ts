@@ -14,11 +14,8 @@ const sorted = (ids: Set<number>) => [...ids].sort((a, b) => a - b);
 
 describe("the tokens that end a generation", () => {
   test("are those of every file that names some", () => {
-    const ids = stopTokens({
-      tokenizer: chatml,
-      config: { eos_token_id: 0 },
-      generationConfig: { eos_token_id: [1, 13] },
-    });
+    const generationConfig = { eos_token_id: [1, 13] };
+    const ids = stopTokens({ tokenizer: chatml, config: { eos_token_id: 0 }, generationConfig });
     expect(sorted(ids)).toEqual([0, 1, 11, 13]);
   });
 

@@ -4,13 +4,8 @@ import { makeRandom } from "../support/random.ts";
 
 test("a string is found where it ends, and the search starts over", () => {
   const matcher = new StringMatcher(["aa", "ab"]);
-  expect(Array.from("aaaab", (char) => matcher.take(char))).toEqual([
-    undefined,
-    "aa",
-    undefined,
-    "aa",
-    undefined,
-  ]);
+  const taken = Array.from("aaaab", (char) => matcher.take(char));
+  expect(taken).toEqual([undefined, "aa", undefined, "aa", undefined]);
 });
 
 test("the longest string wins, and only what may become one is held back", () => {

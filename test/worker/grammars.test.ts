@@ -14,6 +14,7 @@ import type { Priority } from "../../src/schedule/queue.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 
 const FREE = 7;
+const request = { prompt: Uint32Array.of(1, 2, 3), sampling: { temperature: 0 } };
 const grammar: Grammar = {
   vocabulary: { path: "", size: 64, stopTokens: [], markers: [] },
   format: "",
@@ -131,13 +132,7 @@ for (const depth of [1, 2] as const) {
 
   test(`each of several answers has a matcher of its own, which is closed when it is aborted, ${how}`, () => {
     const { engine, opened, step, tokens } = setUp(depth);
-    engine.submit(1, {
-      prompt: Uint32Array.of(1, 2, 3),
-      maxTokens: 9,
-      n: 3,
-      sampling: { temperature: 0 },
-      grammar,
-    });
+    engine.submit(1, { ...request, maxTokens: 9, n: 3, grammar });
     step();
     step();
     step();
@@ -256,13 +251,7 @@ for (const depth of [1, 2] as const) {
 
   test(`forks that miss their masks begin one by one, ${how}`, () => {
     const { engine, opened, run, tokens } = setUp(depth);
-    engine.submit(1, {
-      prompt: Uint32Array.of(1, 2, 3),
-      maxTokens: 5,
-      n: 4,
-      sampling: { temperature: 0 },
-      grammar,
-    });
+    engine.submit(1, { ...request, maxTokens: 5, n: 4, grammar });
     opened.forEach((matcher, i) => {
       matcher.misses = i;
     });

@@ -15,11 +15,8 @@ import { MessageHandler } from "../../src/worker/message-handler.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 import type { Models } from "../../src/worker/models.ts";
 
-const request: EngineRequest = {
-  prompt: Uint32Array.of(1, 2, 3),
-  maxTokens: 4,
-  sampling: { temperature: 0 },
-};
+const sampling = { temperature: 0 };
+const request: EngineRequest = { prompt: Uint32Array.of(1, 2, 3), maxTokens: 4, sampling };
 const grammar: Grammar = {
   vocabulary: { path: "", size: 64, stopTokens: [], markers: [] },
   format: "",

@@ -160,11 +160,8 @@ describe("a step", () => {
     step();
     expect(runner.steps[0]!.rows.map(({ count }) => count)).toEqual([4, 7, 9]);
     step();
-    expect(runner.steps[1]!.rows.map(({ start, count }) => [start, count])).toEqual([
-      [4, 1],
-      [7, 1],
-      [9, 1],
-    ]);
+    const rows = runner.steps[1]!.rows.map(({ start, count }) => `${count} at ${start}`);
+    expect(rows).toEqual(["1 at 4", "1 at 7", "1 at 9"]);
     run();
     expect(runner.forwards).toBe(4);
     prompts.forEach((prompt, id) => {
@@ -469,14 +466,7 @@ describe("a step whose launch takes longer than the one before it", () => {
     const { runner, submit, step, run, results, answer } = setUpWith(LongRunner);
     submit(1, { maxTokens: 3 });
     expect(step()!.report.step).toBe(0);
-    expect(runner.log).toEqual([
-      "launch 0",
-      "launched",
-      "draw 0",
-      "launch 1",
-      "read 0",
-      "launched",
-    ]);
+    expect(runner.log.join(", ")).toBe("launch 0, launched, draw 0, launch 1, read 0, launched");
     runner.log.length = 0;
     expect(step()!.report.step).toBe(1);
     expect(runner.log).toEqual(["draw 1", "launch 2", "read 1", "launched"]);
@@ -494,11 +484,8 @@ describe("a request", () => {
     expect(engine.has(1)).toBe(true);
     run();
     expect(answer(1).tokens).toEqual(expected.slice(0, 3));
-    expect(answer(1).events.map(({ finished }) => finished)).toEqual([
-      undefined,
-      undefined,
-      "stop",
-    ]);
+    const ends = answer(1).events.map(({ finished }) => finished);
+    expect(ends).toEqual([undefined, undefined, "stop"]);
     expect(engine.has(1)).toBe(false);
   });
 
@@ -554,11 +541,8 @@ describe("a request", () => {
     const found = [1, 2, 3].map((id) => answer(id).events.map(({ cachedTokens }) => cachedTokens));
     expect(found).toEqual([Array(5).fill(0), Array(5).fill(64), Array(5).fill(0)]);
     expect(answer(2).tokens).toEqual(answerTo(prompt, 5, 2));
-    expect(engine.stats()).toMatchObject({
-      promptTokens: 240,
-      cachedTokens: 64,
-      generatedTokens: 15,
-    });
+    const counts = { promptTokens: 240, cachedTokens: 64, generatedTokens: 15 };
+    expect(engine.stats()).toMatchObject(counts);
   });
 });
 
@@ -674,11 +658,8 @@ describe("an abort", () => {
     expect(abort(1, 1)).toHaveLength(0);
     expect(engine.has(1)).toBe(true);
     run();
-    expect([0, 1, 2].map((index) => answer(1, index).ends)).toEqual([
-      ["length"],
-      ["abort"],
-      ["length"],
-    ]);
+    const ends = [0, 1, 2].map((index) => answer(1, index).ends.join());
+    expect(ends).toEqual(["length", "abort", "length"]);
     expect(answer(1, 1).tokens).toHaveLength(2);
     expect(answer(1, 2).tokens).toEqual(answerTo(range(10), 5, 102));
     expect(engine.has(1)).toBe(false);
@@ -708,11 +689,8 @@ describe("an abort", () => {
     const { submit, step, abort, engine, pool } = setUp();
     submit(1, { n: 3 });
     step();
-    expect(abort(1).map(({ event }) => [event.index, event.finished])).toEqual([
-      [0, "abort"],
-      [1, "abort"],
-      [2, "abort"],
-    ]);
+    const ends = abort(1).map(({ event }) => `${event.index}: ${event.finished}`);
+    expect(ends).toEqual(["0: abort", "1: abort", "2: abort"]);
     expect(engine.scheduler.idle).toBe(true);
     expect(engine.has(1)).toBe(false);
     expect(pool.available).toBe(pool.count);

@@ -117,12 +117,10 @@ test("a device says how many tokens a step has beside streams", () => {
   );
   load(models, { blocks: 16 });
   const engine = models.get("tiny")!;
-  const ask = (id: number, tokens: number) =>
-    engine.submit(id, {
-      prompt: new Uint32Array(tokens).fill(id),
-      maxTokens: 20,
-      sampling: { temperature: 0 },
-    });
+  const ask = (id: number, tokens: number) => {
+    const prompt = new Uint32Array(tokens).fill(id);
+    engine.submit(id, { prompt, maxTokens: 20, sampling: { temperature: 0 } });
+  };
   const step = () => {
     engine.step();
     return reports.at(-1);

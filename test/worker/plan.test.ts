@@ -141,10 +141,7 @@ describe("a plan says what a load will hold", () => {
       const { kvBytes } = info;
       expect(plan.kvBytes / kvBytes).toBeGreaterThan(0.8);
       expect(plan.kvBytes).toBeLessThanOrEqual(kvBytes);
-      expect(plan).toMatchObject({
-        maxLength: info.maxLength,
-        stateBytes: info.slots?.bytes ?? 0,
-      });
+      expect(plan).toMatchObject({ maxLength: info.maxLength, stateBytes: info.slots?.bytes ?? 0 });
       // Less where other programs hold much.
       expect(plan.memoryLimitBytes).toBeWithin(plan.kvBytes, memoryLimit() + 1);
     }

@@ -114,10 +114,7 @@ describe("the vector of a prompt", () => {
 });
 
 describe("the logits of given tokens behind a prompt", () => {
-  const asking = (logitsOf: number[]) => ({
-    maxTokens: 1,
-    sampling: { temperature: 0, logitsOf },
-  });
+  const asking = (logitsOf: number[]) => ({ maxTokens: 1, sampling: { temperature: 0, logitsOf } });
 
   test("are the model's own, each row's for its tokens, where the prompt's beginning is cached too", () => {
     const engine = makeEngine(model, cuts);

@@ -52,14 +52,8 @@ function setUp(stepLimitMs?: number) {
   return { runner, tell, say, heard, form };
 }
 
-const inputs: StepInputs = {
-  tokens: Uint32Array.of(1),
-  rows: [],
-  copies: [],
-  samples: [],
-  scores: [],
-  sums: [],
-};
+const none = { rows: [], copies: [], samples: [], scores: [], sums: [] };
+const inputs: StepInputs = { tokens: Uint32Array.of(1), ...none };
 
 const traffic = { collectives: 3, bytes: 9, measured: 0, measuredMs: 0 };
 

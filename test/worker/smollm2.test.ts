@@ -35,11 +35,8 @@ test("24 prompts that join and leave at random get the tokens that mlx-lm gives 
   const answers: [Answer, number[]][] = [];
   for (const { prompt, tokens } of goldens) {
     const maxTokens = 16 + random.below(49);
-    const [answer] = engine.submit({
-      prompt: Uint32Array.from(prompt),
-      maxTokens,
-      sampling: { temperature: 0 },
-    });
+    const request = { prompt: Uint32Array.from(prompt), maxTokens, sampling: { temperature: 0 } };
+    const [answer] = engine.submit(request);
     answers.push([answer!, tokens.slice(0, maxTokens)]);
     for (let i = random.below(4); i > 0; i--) engine.step();
   }

@@ -35,17 +35,8 @@ describe("the memory of a step is known within 10%", () => {
 
   // Attention with and without windows, latents, experts, convolutions, scans, linear attention.
   for (const name of [
-    ...[
-      "llama",
-      "nanochat",
-      "plamo3",
-      "gemma4_unified",
-      "gpt_oss",
-      "deepseek_v3",
-      "mistral4",
-      "longcat_flash",
-    ],
-    ...["lfm2_vl", "falcon_h1", "qwen3_next", "kimi_k3", "mamba2", "rwkv7"],
+    ..."llama nanochat plamo3 gemma4_unified gpt_oss deepseek_v3 mistral4".split(" "),
+    ..."longcat_flash lfm2_vl falcon_h1 qwen3_next kimi_k3 mamba2 rwkv7".split(" "),
   ]) {
     test(`of 1024 tokens in 4 rows of a tiny ${name}`, () => {
       const path = mkdtempSync(join(root, "model-"));

@@ -61,10 +61,8 @@ test("messages are answered, with those before them, until Ctrl-D", async () => 
   await send(terminal, `One${ENTER}`);
   const three = (await server.metric("mlx_serve_prompt_tokens_total")) - before - one - two;
   expect(three).toBe(one);
-  expect((await saved(terminal, "said.json")).map(({ role }) => role)).toEqual([
-    "user",
-    "assistant",
-  ]);
+  const said = await saved(terminal, "said.json");
+  expect(said.map(({ role }) => role)).toEqual(["user", "assistant"]);
   terminal.type(CTRL_D);
   expect(await terminal.ended).toBe(0);
   expect(terminal.screen).toEndWith("\r\n");
@@ -159,11 +157,8 @@ test("the arrow keys bring back what was typed", async () => {
   await terminal.sees(/first/);
   await send(terminal, ENTER);
   const said = await saved(terminal, "history.json");
-  expect(said.filter(({ role }) => role === "user").map(({ content }) => content)).toEqual([
-    "first",
-    "second",
-    "first",
-  ]);
+  const asked = said.filter(({ role }) => role === "user").map(({ content }) => content);
+  expect(asked).toEqual(["first", "second", "first"]);
   terminal.type(`/bye${ENTER}`);
   expect(await terminal.ended).toBe(0);
 }, 60_000);

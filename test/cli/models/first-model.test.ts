@@ -175,12 +175,8 @@ test("keys move, take and leave", () => {
   expect(key("3", { sequence: "3" })).toEqual({ kind: "at", index: 2 });
   expect(key("4", { sequence: "4" })).toEqual({ kind: "at", index: 1 });
   expect(key("x", { sequence: "x" })).toEqual({ kind: "at", index: 1 });
-  for (const left of [
-    key("escape"),
-    key("q"),
-    key("c", { ctrl: true }),
-    key("d", { ctrl: true }),
-  ]) {
+  const control = { ctrl: true };
+  for (const left of [key("escape"), key("q"), key("c", control), key("d", control)]) {
     expect(left).toEqual({ kind: "left" });
   }
 });

@@ -78,11 +78,8 @@ test("what an engine is at is told, and gone once it is done", () => {
   const programs = output(false);
   const report = showActivity({ output: programs, json: true });
   for (const activity of activities) report(activity);
-  expect(programs.written.map((line) => JSON.parse(line).event)).toEqual([
-    "load",
-    "warm_up",
-    "compile",
-  ]);
+  const told = programs.written.map((line) => JSON.parse(line).event);
+  expect(told).toEqual(["load", "warm_up", "compile"]);
 });
 
 test("a server's log for programs has a line once it takes a while", () => {

@@ -476,11 +476,11 @@ describe("a model that thinks and calls", () => {
         ? [{ type: "tool_result", tool_use_id: block.id, content: `result of ${block.name}` }]
         : [],
     );
-    const history = [
-      ...messages,
+    const turns = [
       { role: "assistant", content },
       { role: "user", content: results },
     ];
+    const history = [...messages, ...turns];
     await ask(server, { ...asked, messages: history });
     const prompt = server.prompts.at(-1)!;
     expect(prompt).toContain(`[${thought}]`);
@@ -543,16 +543,7 @@ describe("a server without room", () => {
   const limited = keyEntry("limited", "sk-limited", { limits: { concurrent: 1 } });
   const server = useTestServer(
     {
-      args: [
-        "--max-batch-size",
-        "1",
-        "--max-queue",
-        "4",
-        "--api-key",
-        "sk-a",
-        "--max-body-size",
-        "4096",
-      ],
+      args: "--max-batch-size 1 --max-queue 4 --api-key sk-a --max-body-size 4096".split(" "),
       keys: { keys: [limited] },
       heartbeatSeconds: 0.05,
     },

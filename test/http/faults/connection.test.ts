@@ -48,11 +48,7 @@ describe("a server with an idle timeout of one second", () => {
     const connection = await RawConnection.open(server.port);
     const start = '6\r\n{"a":"\r\n';
     await connection.write(requestText(path, { method: "POST", headers: chunked }) + start);
-    const chunk = Buffer.concat([
-      Buffer.from("100000\r\n"),
-      Buffer.alloc(MIB, "x"),
-      Buffer.from("\r\n"),
-    ]);
+    const chunk = Buffer.from(`100000\r\n${"x".repeat(MIB)}\r\n`);
     for (let sent = 0; sent < 128; sent++) await connection.write(chunk);
     await connection.receive(1);
     await expectRefusal(readResponse(connection.received), { status: 413 });

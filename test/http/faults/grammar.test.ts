@@ -318,10 +318,7 @@ test("grammars whose clients have left are not compiled, and other keys do not w
     keyed.post(
       path,
       { ...common, guided_grammar },
-      {
-        headers: { authorization: `Bearer key-of-${name}` },
-        ...(signal && { signal }),
-      },
+      { headers: { authorization: `Bearer key-of-${name}` }, ...(signal && { signal }) },
     );
   /** Takes longer to compile than any limit. */
   const endless = (i: number) => `root ::= (("a"{1,200} "${i}"){1,200}){1,200}`;

@@ -12,10 +12,8 @@ test("a request that finds the queue full gets 429 with Retry-After, before toke
     args: ["--max-batch-size", "1", "--max-queue", "1"],
   });
   const endless = { messages, max_tokens: 3000, ignore_eos: true, stream: true };
-  const connections = [
-    await RawConnection.open(server.port),
-    await RawConnection.open(server.port),
-  ];
+  const { port } = server;
+  const connections = [await RawConnection.open(port), await RawConnection.open(port)];
   for (const connection of connections)
     await connection.write(requestText(chat, { body: endless }));
   while ((await server.metric("mlx_serve_http_requests_admitted")) < 2) await Bun.sleep(1);

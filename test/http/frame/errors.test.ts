@@ -97,6 +97,7 @@ const samplingFaults: Fault[] = [
   ["cache_salt", JSON.stringify(secret.repeat(100)), "cache_salt", "<=256 characters"],
 ];
 
+const textParts = "a string or an array of text parts";
 const chatFaults: Fault[] = [
   ...samplingFaults,
   ["max_tokens", "0", "max_tokens", ">=1"],
@@ -111,20 +112,10 @@ const chatFaults: Fault[] = [
   ["messages", "[null]", "messages.0", "an object whose role is"],
   ["messages", "[{}]", "messages.0.role", "whose role is system"],
   ["messages", `[{"role":"${secret}","content":"a"}]`, "messages.0.role", "whose role is system"],
-  ["messages", '[{"role":"user"}]', "messages.0.content", "a string or an array of text parts"],
-  [
-    "messages",
-    '[{"role":"user","content":null}]',
-    "messages.0.content",
-    "a string or an array of text parts",
-  ],
+  ["messages", '[{"role":"user"}]', "messages.0.content", textParts],
+  ["messages", '[{"role":"user","content":null}]', "messages.0.content", textParts],
   ["messages", '[{"role":"user","content":[]}]', "messages.0.content", ">=1"],
-  [
-    "messages",
-    '[{"role":"user","content":7}]',
-    "messages.0.content",
-    "a string or an array of text parts",
-  ],
+  ["messages", '[{"role":"user","content":7}]', "messages.0.content", textParts],
   [
     "messages",
     `[{"role":"user","content":["${secret}"]}]`,
@@ -263,12 +254,8 @@ describe("an internal error", () => {
 
   test("has OpenAI's type and code", () => {
     const invalid = { type: "invalid_request_error", code: undefined, param: undefined };
-    expect(summary(badRequest("n", "no", "bad"))).toEqual({
-      ...invalid,
-      status: 400,
-      code: "bad",
-      param: "n",
-    });
+    const bad = { ...invalid, status: 400, code: "bad", param: "n" };
+    expect(summary(badRequest("n", "no", "bad"))).toEqual(bad);
     expect(summary(unauthorized("no"))).toEqual({
       ...invalid,
       status: 401,

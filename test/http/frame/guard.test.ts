@@ -28,12 +28,7 @@ async function expectForbidden(response: Response): Promise<void> {
   expect(response.status).toBe(403);
   expect(corsHeaders(response)).toEqual([]);
   expect(await response.json()).toEqual({
-    error: {
-      message: expect.any(String),
-      type: "invalid_request_error",
-      param: null,
-      code: null,
-    },
+    error: { message: expect.any(String), type: "invalid_request_error", param: null, code: null },
   });
 }
 
@@ -54,15 +49,8 @@ describe("the Host header", () => {
     "2130706433",
     "169.254.169.254",
   ];
-  const malformed = [
-    "",
-    " ",
-    "localhost, localhost",
-    "localhost/x",
-    "a@localhost",
-    "localhost:x",
-    "[::1].evil.example",
-  ];
+  const malformed = "localhost/x a@localhost localhost:x [::1].evil.example".split(" ");
+  malformed.push("", " ", "localhost, localhost");
 
   test("must be this machine's own on a loopback bind", async () => {
     const ask = appOf();

@@ -101,11 +101,8 @@ describe("a body", () => {
     ["a string that does not end", '{"a":"\\'],
     ["blanks", "   "],
   ])("that is %s is refused", async (_, body) => {
-    expect(await refusal(post(body))).toMatchObject({
-      status: 400,
-      type: "invalid_request_error",
-      param: undefined,
-    });
+    const refused = { status: 400, type: "invalid_request_error", param: undefined };
+    expect(await refusal(post(body))).toMatchObject(refused);
   });
 
   test("that is not there is refused", async () => {

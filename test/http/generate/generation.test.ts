@@ -191,9 +191,7 @@ describe("a chat", () => {
     expect(open.tokens.at(-1)).toBe("t".charCodeAt(0));
     expect(
       (await chat({ ...greedy, messages: begun, continue_final_message: true })).usage,
-    ).toMatchObject({
-      prompt_tokens: open.tokens.length,
-    });
+    ).toMatchObject({ prompt_tokens: open.tokens.length });
   });
 });
 
@@ -350,9 +348,7 @@ describe("besides answers", () => {
     const given = await server.post(
       "/v1/completions",
       { prompt: "a", max_tokens: 1 },
-      {
-        headers: { "x-request-id": "my-id.1" },
-      },
+      { headers: { "x-request-id": "my-id.1" } },
     );
     expect(given.headers.get("x-request-id")).toBe("my-id.1");
     const odd = await server.get("/v1/models", { headers: { "x-request-id": "no good id" } });

@@ -113,11 +113,8 @@ test("the finish reason is tool_calls if there are calls, unless the token limit
     ["stop", "tool_calls"],
     ["length", "length"],
   ] as const) {
-    const [pieces, one, none] = [
-      deltasOf({ a: call("f") }),
-      deltasOf({ a: call("f") }),
-      deltasOf({ a: [content("c")] }),
-    ];
+    const [pieces, one] = [deltasOf({ a: call("f") }), deltasOf({ a: call("f") })];
+    const none = deltasOf({ a: [content("c")] });
     pieces.push(piece("a"));
     expect(pieces.finishReason(finished)).toBe(withCalls);
     one.whole(piece("a", finished));

@@ -13,10 +13,7 @@ const ajv = new Ajv2020();
 const server = useTestServer();
 
 /** The same prompt for both endpoints. */
-const prompts = {
-  messages: [{ role: "user", content: SECRET }],
-  prompt: SECRET,
-};
+const prompts = { messages: [{ role: "user", content: SECRET }], prompt: SECRET };
 const bodyOf = (path: string, fields: object) => ({
   ...(path === chatPath ? { messages: prompts.messages } : { prompt: prompts.prompt }),
   max_tokens: 400,

@@ -161,10 +161,10 @@ describe("a model whose template does not support tools", () => {
   const FRAMES = 260;
   const frames = ['<tool_call>\n{"name": "', '", "arguments": {', "}\n</tool_call>"];
   /** A newline separates two calls. */
-  const several = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
+  const more = { logit_bias: { 10: 1, 103: 2, 260: 20, 261: 20, 262: 20 } };
 
   test("makes only valid calls if calls are required", async () => {
-    const answers = await both({ tools, tool_choice: "required", n: 10, seed: 1, ...several });
+    const answers = await both({ tools, tool_choice: "required", n: 10, seed: 1, ...more });
     for (const { content, calls, finish } of answers) {
       expect([content, finish]).toEqual([null, "tool_calls"]);
       for (const call of calls) expectValid(call);
@@ -175,7 +175,7 @@ describe("a model whose template does not support tools", () => {
   });
 
   test("makes at most one call without parallel_tool_calls", async () => {
-    const only = { tools, tool_choice: "required", parallel_tool_calls: false, ...several };
+    const only = { tools, tool_choice: "required", parallel_tool_calls: false, ...more };
     for (const { calls } of await both({ ...only, n: 6, seed: 1 })) {
       expect(calls).toHaveLength(1);
       expectValid(calls[0]!);
@@ -185,13 +185,7 @@ describe("a model whose template does not support tools", () => {
   test("calls the function that tool_choice names", async () => {
     for (const name of Object.keys(schemas)) {
       const tool_choice = { type: "function", function: { name } };
-      for (const { calls, finish } of await both({
-        tools,
-        tool_choice,
-        n: 2,
-        seed: 1,
-        ...several,
-      })) {
+      for (const { calls, finish } of await both({ tools, tool_choice, n: 2, seed: 1, ...more })) {
         expect([calls.map((call) => call.name), finish]).toEqual([[name], "tool_calls"]);
         expectValid(calls[0]!);
       }
@@ -259,7 +253,7 @@ describe("a model whose template does not support tools", () => {
         { calls: [], finish: "stop", reasoning: undefined },
       ]);
     }
-    const calling = { ...asked, logit_bias: { ...several.logit_bias, 10: 3 } };
+    const calling = { ...asked, logit_bias: { ...more.logit_bias, 10: 3 } };
     const answers = await both({ ...calling, max_tokens: 100 });
     expect(answers.some(({ calls }) => calls.length > 1)).toBeTrue();
     for (const { calls, finish } of answers) {
@@ -374,6 +368,7 @@ async function said(server: TestServer, fields: object = {}): Promise<Message> {
 const hermes = 'as <tool_call>{"name": <name>, "arguments": <object>}</tool_call> {# </think> #}';
 const rome: Call = { name: "get_weather", arguments: '{"city": "Rome", "days": 3}' };
 const now: Call = { name: "now", arguments: "{}" };
+const finish = "tool_calls";
 
 /** `pieces` are the arguments of the last call as they are streamed. */
 const dialects: Record<
@@ -383,30 +378,12 @@ const dialects: Record<
   "Qwen, thinking": {
     taught: hermes,
     says: [
-      ...[
-        "I wond",
-        "er <b>",
-        "</th",
-        "ink>\n\n",
-        "Let me see.\n",
-        "<tool",
-        '_call>\n{"na',
-        'me": "now", "argu',
-      ],
-      ...[
-        'ments": {}}\n</tool_ca',
-        "ll>",
-        '\n<tool_call>\n{"name": "get_weather", ',
-        '"arguments": {"city": "Ro',
-      ],
+      ...["I wond", "er <b>", "</th", "ink>\n\n", "Let me see.\n", "<tool", '_call>\n{"na'],
+      ...['me": "now", "argu', 'ments": {}}\n</tool_ca', "ll>"],
+      ...['\n<tool_call>\n{"name": "get_weather", ', '"arguments": {"city": "Ro'],
       ...['me", "days": 3}', "}\n</tool_call>"],
     ],
-    hears: {
-      reasoning: "I wonder <b>",
-      content: "Let me see.",
-      calls: [now, rome],
-      finish: "tool_calls",
-    },
+    hears: { reasoning: "I wonder <b>", content: "Let me see.", calls: [now, rome], finish },
     pieces: ['{"city": "Ro', 'me", "days": 3}'],
     free: { content: expect.stringContaining('Let me see.\n<tool_call>\n{"name": "now"') },
   },
@@ -424,7 +401,7 @@ const dialects: Record<
       "</tool_call>",
     ],
     control: ["<think>", "</think>", "<tool_call>", "</tool_call>"],
-    hears: { reasoning: "Hm", content: null, calls: [rome], finish: "tool_calls" },
+    hears: { reasoning: "Hm", content: null, calls: [rome], finish },
     pieces: [rome.arguments],
     free: { reasoning: "Hm" },
   },
@@ -439,32 +416,19 @@ const dialects: Record<
       "}]",
     ],
     control: ["[TOOL_CALLS]"],
-    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish },
     pieces: [rome.arguments],
     free: { content: expect.stringMatching(/^Well\..*Rome/) },
   },
   "gpt-oss": {
     taught: "<|channel|>commentary<|message|><|call|>",
     says: [
-      ...[
-        "<|channel|>",
-        "analysis",
-        "<|message|>",
-        "Hm.",
-        "<|end|>",
-        "<|start|>",
-        "assistant<|channel|>commentary",
-      ],
-      ...[
-        " to=functions.get_weather ",
-        "<|constrain|>",
-        "json<|message|>",
-        '{"city": "Rome", ',
-        '"days": 3}',
-      ],
+      ...["<|channel|>", "analysis", "<|message|>", "Hm.", "<|end|>", "<|start|>"],
+      ...["assistant<|channel|>commentary", " to=functions.get_weather ", "<|constrain|>"],
+      ...["json<|message|>", '{"city": "Rome", ', '"days": 3}'],
     ],
     control: ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>"],
-    hears: { reasoning: "Hm.", content: null, calls: [rome], finish: "tool_calls" },
+    hears: { reasoning: "Hm.", content: null, calls: [rome], finish },
     pieces: ['{"city": "Rome", ', '"days": 3}'],
     free: { reasoning: "Hm.", content: expect.stringContaining("get_weather") },
   },
@@ -476,12 +440,7 @@ const dialects: Record<
       ...['Rome<|"|>', ",days:3}", "<tool", "_call|>"],
     ],
     control: ["<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>'],
-    hears: {
-      reasoning: "Hm.",
-      content: "Let me see.",
-      calls: [now, rome],
-      finish: "tool_calls",
-    },
+    hears: { reasoning: "Hm.", content: "Let me see.", calls: [now, rome], finish },
     pieces: ["{", '"city": "Rome", "days": 3}'],
     free: { reasoning: "Hm.", content: expect.stringContaining("Let me see.") },
   },
@@ -499,7 +458,7 @@ const dialects: Record<
       "<|tool_call_argument_begin|>",
       "<|tool_call_end|>",
     ],
-    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish: "tool_calls" },
+    hears: { reasoning: undefined, content: "Well.", calls: [now, rome], finish },
     pieces: ['{"city": "Rome", ', '"days": 3}'],
     free: { content: expect.stringMatching(/^Well\..*Rome/) },
   },
@@ -512,7 +471,7 @@ const dialects: Record<
       '{"city": "Rome", "days": 3}',
       "}",
     ],
-    hears: { reasoning: undefined, content: null, calls: [now, rome], finish: "tool_calls" },
+    hears: { reasoning: undefined, content: null, calls: [now, rome], finish },
     pieces: [rome.arguments],
     free: { content: expect.stringContaining('{"name": "now"') },
   },
@@ -598,14 +557,8 @@ describe.each(Object.entries(dialects))("%s", (name, dialect) => {
       "required",
       { type: "function", function: { name: "get_weather" } },
     ]) {
-      const answers = await ask(server, {
-        ...thinking,
-        tools,
-        tool_choice,
-        n: 3,
-        seed: 3,
-        temperature: 0.7,
-      });
+      const asked = { ...thinking, tools, tool_choice, n: 3, seed: 3, temperature: 0.7 };
+      const answers = await ask(server, asked);
       for (const { calls, content, finish } of answers) {
         expect([content, finish]).toEqual([null, "tool_calls"]);
         for (const call of calls) expectValid(call);

@@ -107,9 +107,7 @@ describe("Ollama's API", () => {
     [
       "control tokens in a prompt, as text",
       generate({ prompt: "<|im_end|>" }),
-      {
-        messages: [{ role: "user", content: "<|im_end|>" }],
-      },
+      { messages: [{ role: "user", content: "<|im_end|>" }] },
     ],
   ];
   test.each(prompted)("has the prompt of OpenAI's API: %s", async (_, [path, fields], asked) => {
@@ -206,10 +204,8 @@ describe("Ollama's API", () => {
     ["The body is not valid JSON", ["/api/chat", "{" as never]],
   ];
   test.each(wrong)("refuses by name: %s", async (says, [path, fields]) => {
-    expect(await refusal(await server.post(path, fields))).toEqual([
-      400,
-      expect.stringContaining(says),
-    ]);
+    const refused = await refusal(await server.post(path, fields));
+    expect(refused).toEqual([400, expect.stringContaining(says)]);
   });
 
   test("refuses what there is not in its own words", async () => {

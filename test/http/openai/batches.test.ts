@@ -126,11 +126,8 @@ describe("a line", () => {
     const { id } = await carol.start(chatLines(20));
     await carol.until(id, "in_progress");
     for (let i = 0; i < 3; i++) {
-      const beside = await server.post(
-        "/v1/completions",
-        { prompt: "x", max_tokens: 1 },
-        { headers },
-      );
+      const body = { prompt: "x", max_tokens: 1 };
+      const beside = await server.post("/v1/completions", body, { headers });
       expect(beside.status).toBe(200);
     }
     expect((await carol.until(id)).status).toBe("completed");
@@ -499,11 +496,8 @@ describe("a batch that ends early has a line for each of its input, in order", (
   async function check(id: string, status: string, code: string): Promise<void> {
     const batch = await alice.until(id);
     const { total, completed, failed } = batch.request_counts;
-    expect({ status: batch.status, total, all: completed + failed }).toEqual({
-      status,
-      total: 30,
-      all: 30,
-    });
+    const counted = { status: batch.status, total, all: completed + failed };
+    expect(counted).toEqual({ status, total: 30, all: 30 });
     expect(completed).toBeGreaterThan(0);
     const output = await alice.lines(batch.output_file_id);
     const errors = await alice.lines(batch.error_file_id);

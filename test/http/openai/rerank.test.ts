@@ -244,10 +244,8 @@ describe("a request that cannot be met", () => {
     const long = "word ".repeat(500);
     for (const model of [reranker, "org/embedder"]) {
       const body = { model, query: "a", documents: ["b", long] };
-      await expectRefusal(await server.post("/v1/rerank", body), {
-        ...tooLong,
-        param: "documents",
-      });
+      const refused = await server.post("/v1/rerank", body);
+      await expectRefusal(refused, { ...tooLong, param: "documents" });
       const pairs = { model, text_1: ["a", long], text_2: ["b", "c"] };
       await expectRefusal(await server.post("/v1/score", pairs), { ...tooLong, param: "text_2" });
     }

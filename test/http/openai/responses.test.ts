@@ -14,12 +14,7 @@ import { settled, useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
 const path = "/v1/responses";
-const standard = {
-  model: "tiny",
-  input: "What is it like?",
-  max_output_tokens: 40,
-  temperature: 0,
-};
+const standard = { model: "tiny", input: "How is it?", max_output_tokens: 40, temperature: 0 };
 
 async function ask(server: TestServer, fields: object = {}, key?: string): Promise<ResponseObject> {
   const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };

@@ -19,12 +19,10 @@ async function answer(request: Request): Promise<Response> {
       return streamOf(["a", new Error("no more")]);
     case "/throws":
       throw new Error("a fault of the service");
-    default:
-      return Response.json({
-        method: request.method,
-        path: pathname + search,
-        body: await request.text(),
-      });
+    default: {
+      const body = await request.text();
+      return Response.json({ method: request.method, path: pathname + search, body });
+    }
   }
 }
 

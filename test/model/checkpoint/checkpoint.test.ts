@@ -93,12 +93,8 @@ describe("openCheckpoint of a GGUF file", () => {
     expect(checkpoint).toMatchObject({ path, format: "gguf" });
     expect(checkpoint.config).toMatchObject({ model_type: "llama", vocab_size: 5, head_dim: 16 });
     const [first, second] = [...checkpoint.tensors.values()];
-    expect(first).toMatchObject({
-      name: "model.embed_tokens.weight",
-      shape: [5, 32],
-      format: "F32",
-      rowOrder: undefined,
-    });
+    const name = "model.embed_tokens.weight";
+    expect(first).toMatchObject({ name, shape: [5, 32], format: "F32", rowOrder: undefined });
     expect(bytesOf(first!)).toEqual(new Uint8Array(embedding.data.buffer as ArrayBuffer));
     expect(second!.name).toBe("model.layers.0.self_attn.k_proj.weight");
     expect([0, 1, 2, 16, 31].map(second!.rowOrder!)).toEqual([0, 8, 1, 16, 31]);

@@ -35,14 +35,8 @@ const otherShapes: ((shape: readonly number[]) => number[])[] = [
   (shape) => shape.with(-1, 7 * shape.at(-1)!),
 ];
 
-const bytesOf: Partial<Record<FileTensor["dtype"], number>> = {
-  I32: 4,
-  U32: 4,
-  F32: 4,
-  I64: 8,
-  F16: 2,
-  BF16: 2,
-};
+type Sizes = Partial<Record<FileTensor["dtype"], number>>;
+const bytesOf: Sizes = { I32: 4, U32: 4, F32: 4, I64: 8, F16: 2, BF16: 2 };
 
 /** Zeros, as many as the shape wants. */
 function zeros(dtype: FileTensor["dtype"], shape: readonly number[]): FileTensor {
@@ -94,19 +88,8 @@ function* otherMethods(name: string, { config, tensors }: Folder): Generator<Cas
   }
 }
 
-const wrongMethods = [
-  null,
-  true,
-  4,
-  "",
-  [],
-  {},
-  ["gptq"],
-  "GPTQ",
-  "bitsandbytes",
-  "hqq",
-  "__proto__",
-];
+const unknown = ["GPTQ", "bitsandbytes", "hqq", "__proto__"];
+const wrongMethods = [null, true, 4, "", [], {}, ["gptq"], ...unknown];
 
 /** By quant_method, what the configuration may not say. */
 const wrongFields: Record<string, Record<string, unknown>[]> = {
@@ -120,9 +103,7 @@ const wrongFields: Record<string, Record<string, unknown>[]> = {
       (value) => ({ format: value }),
     ),
     ...[[], 4, "x", { a: 4 }, { a: { weights: 4 } }, { a: { format: "marlin-24" } }].map(
-      (value) => ({
-        config_groups: value,
-      }),
+      (value) => ({ config_groups: value }),
     ),
     ...[[], [8], [0, 8], ["8", "8"]].map((value) => ({
       config_groups: { a: { weights: { block_structure: value } } },

@@ -247,11 +247,8 @@ describe("a configuration", () => {
       return [theta, found?.rope_type, found?.factor];
     };
     expect(parsed({ rope_theta: 500, rope_scaling: scaling })).toEqual([500, "linear", 2]);
-    expect(parsed({ rope_parameters: { ...scaling, rope_theta: 500 } })).toEqual([
-      500,
-      "linear",
-      2,
-    ]);
+    const rope_parameters = { ...scaling, rope_theta: 500 };
+    expect(parsed({ rope_parameters })).toEqual([500, "linear", 2]);
     const byType = { full_attention: { ...scaling, rope_theta: 500 }, sliding_attention: {} };
     expect(parsed({ rope_parameters: byType })).toEqual([500, "linear", 2]);
   });

@@ -42,11 +42,8 @@ function asked(name: string): string[] {
   const model = loadTinyModel(tinyCase(name), { device });
   const kv = new ContiguousKv();
   const plain = contiguousStep([{ kv, count: 1 }]);
-  const step: Step = {
-    ...plain,
-    convolve: noting("convolve", plain.convolve),
-    scan: noting("scan", plain.scan),
-  };
+  const convolve = noting("convolve", plain.convolve);
+  const step: Step = { ...plain, convolve, scan: noting("scan", plain.scan) };
   notes.length = 0;
   model.forward(array(Int32Array.of(1)), step);
   kv.free();
@@ -56,12 +53,8 @@ function asked(name: string): string[] {
 
 test("a delta net is one product, a convolution, a scan and one product", () => {
   for (const name of ["qwen3_5", "qwen3_next", "qwen3_next-q4"]) {
-    expect(asked(name).slice(0, 4)).toEqual([
-      "product norm",
-      "convolve",
-      "scan",
-      "product residual",
-    ]);
+    const first = asked(name).slice(0, 4).join(", ");
+    expect(first).toBe("product norm, convolve, scan, product residual");
   }
 });
 

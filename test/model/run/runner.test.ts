@@ -70,12 +70,8 @@ test("warming up runs each batch size with every number of splits, on no block o
 
 /** Steps of these rows, one token each, as the runner on this device computes them. */
 function decodeWith(device: Device, rows: readonly SampleRow[]) {
-  const store = new StateStore(
-    device,
-    model.states,
-    { groups: [{ blocks: rows.length }] },
-    model.dtype,
-  );
+  const layout = { groups: [{ blocks: rows.length }] };
+  const store = new StateStore(device, model.states, layout, model.dtype);
   const runner = new Runner(device, model, store);
   const launched = runner.launch({
     tokens: Uint32Array.from(rows, (_, i) => 10 + i),

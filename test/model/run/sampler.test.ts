@@ -197,9 +197,7 @@ describe("a token is the one that the reference draws with", () => {
     "a frequency penalty": { frequencyPenalty: 1.5, ...penalties },
     "a frequency penalty below zero": { frequencyPenalty: -2, ...penalties },
     "all penalties": {
-      repetitionPenalty: 1.3,
-      presencePenalty: 0.7,
-      frequencyPenalty: 0.4,
+      ...{ repetitionPenalty: 1.3, presencePenalty: 0.7, frequencyPenalty: 0.4 },
       ...penalties,
     },
     "a bias": { logitBias: new Map([[3, 4]]) },

@@ -159,11 +159,8 @@ class Bench {
 
   #attend(step: Step, fed: readonly Fed[], options: AttentionOptions): MlxArray[] {
     return fed.map((each, layer) => {
-      const [q, k, v] = [
-        this.#array(each.q, HEADS),
-        this.#array(each.k, KV_HEADS),
-        this.#array(each.v, KV_HEADS),
-      ];
+      const [k, v] = [this.#array(each.k, KV_HEADS), this.#array(each.v, KV_HEADS)];
+      const q = this.#array(each.q, HEADS);
       const qkv = reshape(concatenate([q, k, v], 1), [q.shape[0]!, -1]);
       const heads = { heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
       return step.attend(states[layer]!, qkv, heads, options);

@@ -59,12 +59,8 @@ describe("the parts of ranks", () => {
 
   test("grow with what each of them is", () => {
     expect(times(3, 16)).toBe(48);
-    expect(times({ first: 1, count: 2, of: 4, copies: 2 }, 16)).toEqual({
-      first: 16,
-      count: 32,
-      of: 64,
-      copies: 2,
-    });
+    const wider = times({ first: 1, count: 2, of: 4, copies: 2 }, 16);
+    expect(wider).toEqual({ first: 16, count: 32, of: 64, copies: 2 });
     expect(leastCommonMultiple(32, 48)).toBe(96);
   });
 });

@@ -13,7 +13,9 @@ const none: MachO = {
   signature: "fits",
 };
 
-/** Parts with which all is well. */
+const throws = [{ name: "_throw" }];
+
+/** Parts that fit together. */
 function parts(): MacParts {
   return structuredClone({
     executable: { ...none, macos: "13.0", sections: ["__BUN,__bun"], imports: [{ name: "_new" }] },
@@ -31,12 +33,7 @@ function parts(): MacParts {
       ],
       exports: new Set(Object.keys({ ...symbols, ...ownSymbols }).map((name) => `_${name}`)),
     },
-    libmlx: {
-      ...none,
-      id: "@rpath/libmlx.dylib",
-      imports: [{ name: "_throw" }],
-      exports: new Set(["_add"]),
-    },
+    libmlx: { ...none, id: "@rpath/libmlx.dylib", imports: throws, exports: new Set(["_add"]) },
   });
 }
 

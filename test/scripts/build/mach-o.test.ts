@@ -83,13 +83,8 @@ function library({ signed = true } = {}): Buffer {
   ];
   const length = 32 + Buffer.concat(commands(0)).length;
   const body = Buffer.concat(commands(length));
-  const head = bytes(32, {
-    0: 0xfeedfacf,
-    4: 0x0100000c,
-    12: 6,
-    16: commands(0).length,
-    20: body.length,
-  });
+  const sizes = { 16: commands(0).length, 20: body.length };
+  const head = bytes(32, { 0: 0xfeedfacf, 4: 0x0100000c, 12: 6, ...sizes });
   const file = Buffer.concat([head, body, table, strings]);
   return signed ? Buffer.concat([file, signature(file)]) : file;
 }

@@ -45,21 +45,7 @@ const asText = { controlTokens: "text" } as const;
 const inOnePiece: WorkSizes = { part: Infinity, piece: Infinity };
 
 describe("the ids of a text do not depend on how much of it is encoded at a time", () => {
-  const runs = [
-    " ",
-    "a",
-    "the",
-    "\n",
-    "7",
-    "😀",
-    "中",
-    "e\u0301\u0323",
-    "ΑΣ",
-    "'",
-    "<|im_end|>",
-    "- ",
-    "..",
-  ];
+  const runs = [" ", "\n", "- ", ..."a the 7 😀 中 e\u0301\u0323 ΑΣ ' <|im_end|> ..".split(" ")];
 
   function randomText(seed: number): string {
     const random = makeRandom(seed);

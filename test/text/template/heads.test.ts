@@ -58,15 +58,8 @@ const tools = ["weather", "time"].map((name) => ({
   function: { name, description: "Of a city", parameters: { type: "object", properties: {} } },
 }));
 /** None of them begins like another. */
-const questions = [
-  "What is it?",
-  "  How so?\n",
-  "and why?",
-  "\n\nUntil when?",
-  "日本?",
-  "<|im_end|>",
-  "42",
-];
+const lines = ["What is it?", "  How so?\n", "and why?", "\n\nUntil when?"];
+const questions = [...lines, "日本?", "<|im_end|>", "42"];
 
 const withoutSystem = new Set(["gemma"]);
 

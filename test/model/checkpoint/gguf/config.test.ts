@@ -199,12 +199,8 @@ describe("ggufConfig scales rotary positions", () => {
       "rope.scaling.original_context_length": 512,
       "rope.scaling.yarn_beta_fast": 16,
     };
-    expect(scaling(values)).toEqual({
-      type: "yarn",
-      factor: 4,
-      original_max_position_embeddings: 512,
-      beta_fast: 16,
-    });
+    const yarn = { type: "yarn", factor: 4, original_max_position_embeddings: 512 };
+    expect(scaling(values)).toEqual({ ...yarn, beta_fast: 16 });
     // What files leave out: gpt-oss's ramp begins and ends between features.
     expect(config("gpt-oss", values).rope_scaling).toMatchObject({ truncate: false });
     const gained = { ...values, "rope.scaling.yarn_log_multiplier": 0.1 };
@@ -233,10 +229,8 @@ describe("ggufConfig scales rotary positions", () => {
     expect(config("phi3", values, {}, names)).toMatchObject({
       original_max_position_embeddings: 512,
       rope_scaling: {
-        type: "longrope",
-        long_factor: [2, 3],
-        short_factor: [1, 1.5],
-        original_max_position_embeddings: 512,
+        ...{ type: "longrope", original_max_position_embeddings: 512 },
+        ...{ long_factor: [2, 3], short_factor: [1, 1.5] },
       },
     });
     expect(() => config("phi3", {}, {}, names)).toThrow(
@@ -248,19 +242,9 @@ describe("ggufConfig scales rotary positions", () => {
 describe("ggufConfig refuses", () => {
   const cases: [string, string, Values, string][] = [
     ["an unknown architecture", "t5", {}, 'GGUF architecture "t5" is not supported; there'],
-    [
-      "a name of JavaScript's own",
-      "constructor",
-      {},
-      'architecture "constructor" is not supported',
-    ],
+    ["a property of all objects", "constructor", {}, 'architecture "constructor" is not supported'],
     ["an architecture of two lines", "a\nb", {}, 'architecture "a\\nb" is not supported'],
-    [
-      "a text for a number",
-      "llama",
-      { block_count: "many" },
-      "llama.block_count is not one number",
-    ],
+    ["text for a number", "llama", { block_count: "many" }, "llama.block_count is not one number"],
     ["more layers than tensors", "gemma2", { block_count: 4e9 }, "4000000000, with 4 tensors"],
     ["no layers", "llama", { block_count: 0 }, "llama.block_count is 0, with 4 tensors"],
     [
