@@ -44,7 +44,7 @@ test("the self-test passes, and its report says so", () => {
 }, 120_000);
 
 test("--json prints progress and report as objects, and what the machine has", () => {
-  const only = "4/2 heads of 64, float32, rotaryDims 64";
+  const only = "4/2 heads of 64, float32, rotaryDims 64, longBeyond";
   const { stdout, stderr, exitCode } = run(root, "--self-test", "--json", "--only", only);
   expect(JSON.parse(stdout)).toMatchObject({ passed: true, checks: { all: 2, failed: 0 } });
   const events = stderr
@@ -88,7 +88,7 @@ test("native code that ends the process fails what called it, and the rest goes 
     "    return this.#inFloat32(queries, (x) =>",
     '    require("bun:ffi").read.u8(8);\n    return this.#inFloat32(queries, (x) =>',
   );
-  const only = "4/2 heads of 64, float32, rotaryDims 64";
+  const only = "4/2 heads of 64, float32, rotaryDims 64, longBeyond";
   const { stdout, exitCode } = run(copy, "--self-test", "--only", only);
   expect(stdout).toMatch(
     /^ {2}failed: attention, prompt: 4\/2 heads of 64, .* \(ended by SIG\w+: Segmentation fault at address 0x8\)$/m,
