@@ -1,10 +1,10 @@
-// Real agents against a server of its own process: Claude Code, Codex and opencode are installed into the cache, and
-// each is launched to read a file with a tool and tell what it has read, one after the other and then two at once.
+// Runs real agents against a server: installs Claude Code, Codex and opencode into the cache, and has each read a file
+// with a tool and report its content, one after the other and then two concurrently.
 //
 //   npm run -s agents
 //
-// It fails where an agent fails or does not get its answer, or where the turn behind the tool's result computes more
-// than the new messages and one block.
+// Fails if an agent fails or gets no answer, or if the turn after the tool's result computes more than the new messages
+// and one block.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,7 +19,7 @@ const AGENT_MS = 180_000;
 type AgentRun = {
   name: string;
   package: string;
-  /** In its task, and what the model then calls. */
+  /** The word in the agent's task, and the call that the model answers with. */
   word: string;
   tool: string;
   arguments: object;
@@ -54,7 +54,7 @@ const runs: readonly AgentRun[] = [
 ];
 const RESULT_WORD = "volcano";
 
-/** A request's line in the server's log. */
+/** A request's log line. */
 type Line = {
   msg: string;
   key: string;
@@ -79,7 +79,7 @@ async function main(): Promise<number> {
   const model = join(folder, "recites");
   const recitals: Recital[] = [
     ...runs.map(({ word, tool, arguments: given }) => {
-      // With blanks, as the grammar of calls has them.
+      // With the whitespace that the grammar of calls requires.
       const values = Object.entries(given).map(([key, value]) => `"${key}": "${value}"`);
       const call = `{"name": "${tool}", "arguments": {${values.join(", ")}}}`;
       return { word, says: `<tool_call>\n${call}\n</tool_call>` };
@@ -87,7 +87,7 @@ async function main(): Promise<number> {
     { word: RESULT_WORD, says: ANSWER },
   ];
   writeRecitingModel(model, defaultModelPath(), recitals, "Ready.");
-  // Keys share no cached blocks, and the log names them: one for each agent of each round.
+  // One key per agent and round: keys share no cached blocks, and the log names them.
   const rounds = [[runs[0]!], [runs[1]!], [runs[2]!], [runs[0]!, runs[1]!]];
   const launches = rounds.map((round) =>
     round.map((run) => ({ run, key: `sk-${crypto.randomUUID()}` })),
@@ -116,7 +116,7 @@ async function main(): Promise<number> {
   return outcomes.some(({ problems }) => problems.length > 0) ? 1 : 0;
 }
 
-/** Returns the folder of the agents' programs. */
+/** Installs the agents; returns the folder of their programs. */
 function install(): string {
   const prefix = join(cacheDirectory(), "agents");
   const wanted = runs.map((run) => run.package);
@@ -134,7 +134,7 @@ function install(): string {
   return bin;
 }
 
-/** Returns what went wrong. */
+/** Returns the problems. */
 async function launch(run: AgentRun, url: string, key: string, bin: string): Promise<string[]> {
   const home = mkdtempSync(join(folder, `${run.name}-`));
   const work = join(home, "work");
@@ -169,12 +169,12 @@ async function launch(run: AgentRun, url: string, key: string, bin: string): Pro
   ];
 }
 
-/** Compares the turn with the call and the one behind it. */
+/** Compares the turn with the call and the next one. */
 function cacheProblems(lines: readonly Line[]): { turns: string; problems: string[] } {
   const first = lines.findIndex(({ finish }) => finish === "calls");
   const call = lines[first];
   const next = lines.slice(first + 1).find((line) => line.promptTokens > (call?.promptTokens ?? 0));
-  if (!call || !next) return { turns: "-", problems: ["there was no call and its result"] };
+  if (!call || !next) return { turns: "-", problems: ["no turn with a call and its result"] };
   const turns = `${call.promptTokens} tokens, then ${next.promptTokens} of which ${next.cachedTokens} were cached`;
   const isCached = next.cachedTokens >= call.promptTokens - BLOCK_TOKENS;
   const miss = `the second turn missed: ${JSON.stringify(next.prefixMiss)}`;

@@ -1,12 +1,12 @@
-// Attacks on a server of its own process, one after the other, beside a client that wants small answers:
+// Attacks a server in another process, one attack after the other, while a bystander sends small requests:
 //
 //   npm run -s attack
 //   npm run -s attack -- --short --only "grammars"
 //
-// It fails where the server does what it should not, where it holds anything in the end, where it has grown
-// by more than 200 MB, and where the bystander waits for more than twice as long as when nothing happens,
-// plus one step (two with a schema: its first mask may miss one). --short leaves out the long attacks, what
-// depends on the machine's speed, and the growth, which is known only when all of the KV pool was written to.
+// Fails if the server misbehaves, still holds requests or memory at the end, grows by more than 200 MB, or delays the
+// bystander to more than twice its idle latency plus one step (two with a schema, whose first mask may miss a step).
+// --short skips long attacks, checks that depend on the machine's speed, and the growth, which can be measured only
+// once the whole KV pool has been written.
 import { linesOf } from "../src/lines.ts";
 import { makeRandom } from "../test/support/random.ts";
 import { type Attack, completions, post } from "./attack/attack.ts";
@@ -19,11 +19,11 @@ import { readFlags } from "./flags.ts";
 const { short, only, seed } = readFlags({ short: false, only: "", seed: 1 });
 
 const MOST_GROWTH = 200e6;
-/** The bystander's answers of each kind while nothing else happens. */
+/** The bystander's answers per kind while the server is otherwise idle. */
 const IDLE = short ? 5 : 40;
-/** How long the server may take until it holds nothing. */
+/** Time for the server to release everything. */
 const SETTLE_MS = 10_000;
-/** Fewer answers do not tell how long a bystander waits. */
+/** Minimum answers for a meaningful latency. */
 const FEWEST = 3;
 
 const server = await startGuardedServer(["--log-format=pretty"]);
@@ -55,7 +55,7 @@ const watching = (async () => {
   for await (const line of linesOf(bystander.stdout)) samples.push(JSON.parse(line));
 })();
 
-/** The bystander's waits between two times, of one kind, in order of length. */
+/** Sorted latencies of the bystander's requests of one kind between two times. */
 function waits(kind: Kind, fromMs: number, toMs: number): number[] {
   return samples
     .filter((each) => each.kind === kind && each.atMs + each.ms >= fromMs && each.atMs <= toMs)
@@ -69,7 +69,7 @@ const kinds: Kind[] = ["health", "completion", "schema"];
 async function settled(name: string): Promise<void> {
   const end = performance.now() + SETTLE_MS;
   for (;;) {
-    // The bystander's own request may be among them.
+    // One of them may be the bystander's.
     const left = (await read()).total("requests_in_progress");
     if (left <= 1) return;
     if (performance.now() > end) {
@@ -85,7 +85,7 @@ while (kinds.some((kind) => countOf(kind) < IDLE)) {
   if (bystander.exitCode !== null) throw new Error("the bystander has ended");
   await Bun.sleep(20);
 }
-// The first ones found a server that had done nothing yet.
+// Excludes the first answers of a cold server.
 const warmMs = samples[kinds.length * 2]!.atMs;
 const idle = new Map(kinds.map((kind) => [kind, waits(kind, warmMs, Date.now())]));
 const before = server.memory();
@@ -131,7 +131,7 @@ await Bun.sleep(2000);
 faults.push(...(await read()).leftovers());
 const growth = server.memory() - before;
 console.log(`the server has grown by ${(growth / 1e6).toFixed(0)} MB`);
-if (growth > MOST_GROWTH && !short) faults.push("that is too much");
+if (growth > MOST_GROWTH && !short) faults.push("the server has grown too much");
 const unanswered = samples.filter(({ status }) => status !== 200);
 if (unanswered.length > 0) {
   const statuses = [...new Set(unanswered.map(({ status }) => status))];
@@ -141,7 +141,7 @@ if (unanswered.length > 0) {
 const { exitCode, stderr } = await server.stop();
 if (exitCode !== 0) faults.push(`the server ended with ${exitCode}`);
 const lines = stderr.split("\n");
-// What the server says of itself when it starts stands before.
+// Lines before that are the output of its start.
 for (const line of lines.slice(lines.findIndex((each) => each.startsWith("[")))) {
   const isOurs = line === "" || /^\[\d\d:\d\d:\d\d\] (DEBUG|INFO|WARN): [\x20-\x7e]*$/.test(line);
   if (!isOurs) faults.push(`in the log: ${JSON.stringify(line.slice(0, 200))}`);

@@ -1,5 +1,5 @@
-// A batch of 2,000 lines on a server that is killed three times: `npm run -s batches`. It fails unless every line
-// is answered once, in order, with the bytes of a run without a kill. The tests have the same with fewer lines.
+// Runs a batch of 2,000 lines on a server that is killed three times: `npm run -s batches`. Fails unless every line is
+// answered once, in order, with the bytes of an uninterrupted run. The tests do the same with fewer lines.
 import { join } from "node:path";
 
 const file = join(import.meta.dir, "../test/http/openai/batches-killed.test.ts");

@@ -1,7 +1,7 @@
 // Builds the executable: `npm run build` for this machine, as dist/mlx-serve, or
 //   npm run build -- --target <name> [--outfile <file>]
-// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the console, the native libraries, and
-// the licenses of all these, which are also written to <file>.licenses.txt.
+// for another, as dist/mlx-serve-<name>. Inside it: Bun, the program, the Worker, the console, the native libraries,
+// and the licenses of all these, which are also written to <file>.licenses.txt.
 import {
   existsSync,
   mkdirSync,
@@ -39,7 +39,7 @@ try {
   });
   const { target: name, outfile } = values;
   const target = name === undefined ? targetHere() : targets[name];
-  if (!target) throw new Error(`no target ${name}; there are ${Object.keys(targets).join(", ")}`);
+  if (!target) throw new Error(`no target ${name}; available: ${Object.keys(targets).join(", ")}`);
   await build(target, outfile ?? join(root, "dist", name ? `mlx-serve-${name}` : "mlx-serve"));
 } catch (error) {
   if (error instanceof AggregateError) console.error(error.errors.join("\n"));
@@ -68,11 +68,11 @@ async function build(target: Target, outfile: string): Promise<void> {
       compile: {
         outfile,
         target: `bun-${system}-${processor}` as Bun.Build.CompileTarget,
-        // A server's folder is no part of its program.
+        // The data folder of a server is not part of the program.
         autoloadDotenv: false,
         autoloadBunfig: false,
       },
-      // JavaScriptCore's bytecode starts four times as fast, and is bound to the system it is made on.
+      // JavaScriptCore bytecode starts four times as fast, but only on the system that built it.
       bytecode: `${system}-${processor}` === `${process.platform}-${process.arch}`,
       format: "esm",
       define: { EXECUTABLE_TARGET: JSON.stringify(target) },
@@ -97,7 +97,7 @@ async function build(target: Target, outfile: string): Promise<void> {
   console.log(`${relative(process.cwd(), outfile)} ${megabytes} MB`);
 }
 
-/** Where it is built for macOS, but cannot be run. */
+/** Checks a cross-built executable for macOS, which cannot run here. */
 function checkForMac(outfile: string, library: string): void {
   const read = (path: string) => readMachO(readFileSync(path));
   const faults = macFaults({

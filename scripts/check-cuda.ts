@@ -1,7 +1,7 @@
-// The kernels' CUDA side, where there is no GPU: `npm run -s check:cuda`, or `-- latent` for those with that in their
-// names. Every kernel is written out as MLX would, and compiled to machine code by NVIDIA's own compiler: its faults are
-// found, launches that no multiprocessor has the registers or the shared memory for, and products of warpgroups that it
-// cannot let run while threads go on. What a kernel computes, the emulator says (test/kernels).
+// Compiles the CUDA kernels without a GPU: `npm run -s check:cuda`, or `-- latent` for those with that in their names.
+// Every kernel is expanded as MLX does and compiled to machine code by NVIDIA's compiler, which finds errors, launches
+// that exceed an SM's registers or shared memory, and wgmma that the assembler serializes. Results are checked by the
+// emulator (test/kernels).
 import { dlopen, type Pointer, ptr } from "bun:ffi";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -11,12 +11,12 @@ import type { Dtype } from "../src/mlx/dtype.ts";
 import { type Launch, recordLaunches } from "./check-kernels/launches.ts";
 import { fetchWheel, unpack } from "./setup/fetch.ts";
 
-/** Of a multiprocessor, on GPUs from Ampere on. */
+/** Registers per SM, since Ampere. */
 const REGISTERS = 65_536;
-/** Of a group: what a kernel declares, and what MLX may be asked for beside it. */
+/** Shared memory per CTA: static, and the dynamic part that MLX may request. */
 const STATIC_BYTES = 48 * 1024;
 const DYNAMIC_BYTES = 99 * 1024;
-/** Kernels for compute capability 9.0 alone, which has more. */
+/** Kernels only for compute capability 9.0, which has more. */
 const HOPPER = [
   "mlx_serve_dense_product",
   "mlx_serve_expert_product",
@@ -28,7 +28,7 @@ const HOPPER = [
   "mlx_serve_warpgroup_product",
 ];
 const HOPPER_BYTES = 227 * 1024;
-/** Above this MLX asks that a group may have more than the first. */
+/** Above this, MLX raises the limit of dynamic shared memory. */
 const RAISED_BYTES = 48_000;
 
 const types: Partial<Record<Dtype, string>> = {
@@ -43,7 +43,7 @@ const wanted = process.argv.slice(2);
 const folder = await mkdtemp(join(tmpdir(), "mlx-serve-cuda-"));
 try {
   if (`${process.platform}-${process.arch}` !== "linux-x64") {
-    throw new Error("check:cuda has a compiler for Linux with x64 alone");
+    throw new Error("check:cuda runs only on Linux with x64");
   }
   const compile = await unpackCompiler();
   const kernels = Map.groupBy(recordLaunches("cuda"), ({ kernel }) => kernel.name);
@@ -67,7 +67,7 @@ async function unpackCompiler(): Promise<(text: string) => Compiled> {
     await unpack("zipfile", await fetchWheel(pin), folder);
   }
   const toolkit = join(folder, "nvidia", "cu13");
-  // The compiler asks for the other library by its name alone: it must be loaded by then.
+  // The compiler loads the other library by name, so it must already be loaded.
   dlopen(join(toolkit, "lib", pins.nvrtcBuiltins), {
     __nvrtc_builtins__13_0_getArchBuiltins: { args: [], returns: "ptr" },
   });
@@ -81,7 +81,7 @@ async function unpackCompiler(): Promise<(text: string) => Compiled> {
   const options = [
     "--gpu-architecture=sm_90a",
     "--std=c++20",
-    // Lambdas that take lambdas are no functions of the host.
+    // Lambdas that take lambdas must not become host functions.
     "--device-as-default-execution-space",
     `-I${join(toolkit, "include")}`,
     "--ptxas-options=--verbose",
@@ -101,7 +101,7 @@ async function unpackCompiler(): Promise<(text: string) => Compiled> {
   };
 }
 
-/** One kernel, each way that it is launched. */
+/** One kernel with all its launches. */
 function check(
   compile: (text: string) => Compiled,
   name: string,
@@ -148,7 +148,7 @@ function check(
   return isGood;
 }
 
-/** What the assembler says of each function. */
+/** The assembler's report per function. */
 function usedBy(
   log: string,
 ): Map<string, { registers: number; spilled: number; sharedBytes: number }> {
@@ -166,7 +166,7 @@ function usedBy(
   );
 }
 
-/** As MLX hands it to the compiler, but that template arguments are declared in the function. */
+/** The source as MLX compiles it, except that template arguments are declared in the function. */
 function render({ kernel, launch, inputs }: Launch, name: string): string {
   const constants = Object.entries(launch.template ?? {}).map(([constant, value]) => {
     if (typeof value === "string") return `using ${constant} = ${typeOf(value)};`;
@@ -191,6 +191,6 @@ function describe({ launch }: Launch): string {
 
 function typeOf(dtype: Dtype): string {
   const type = types[dtype];
-  if (!type) throw new Error(`no kernel has had ${dtype} so far: add CUDA's name of it`);
+  if (!type) throw new Error(`unknown type ${dtype}: add CUDA's name for it`);
   return type;
 }

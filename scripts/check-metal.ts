@@ -1,6 +1,6 @@
-// The kernels' Metal side, where there is no Metal: `npm run -s check:metal`. Every kernel is written out as
-// MLX would, and clang compiles it as C++ for OpenCL, whose address spaces keep Metal's rules, against
-// declarations of Metal's library (check-kernels/metal.h). It says nothing of what a kernel computes.
+// Compiles the Metal kernels without Metal: `npm run -s check:metal`. Every kernel is expanded as MLX does and compiled
+// by clang as C++ for OpenCL, whose address spaces follow Metal's rules, against declarations of Metal's library
+// (check-kernels/metal.h). Results are not checked.
 import { chmod, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ const flags = [
   "-Werror",
   "-ferror-limit=4",
   ...["-x", "cl", "-cl-std=clc++2021", "-target", "spir64"],
-  // Nothing of OpenCL's own library, and no double.
+  // Disables OpenCL's library and double.
   ...["-cl-no-stdinc", "-Xclang", "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"],
   ...["-Xclang", "-ast-dump"],
   ...["-include", join(import.meta.dir, "check-kernels", "metal.h")],
@@ -25,7 +25,7 @@ const flags = [
 const folder = await mkdtemp(join(tmpdir(), "mlx-serve-metal-"));
 try {
   if (`${process.platform}-${process.arch}` !== "linux-x64") {
-    throw new Error("check:metal has a compiler for Linux with x64 alone");
+    throw new Error("check:metal runs only on Linux with x64");
   }
   const clang = await unpackClang(folder);
   const kernels = Map.groupBy(recordLaunches("metal"), ({ kernel }) => kernel.name);
@@ -40,7 +40,7 @@ try {
   await rm(folder, { recursive: true });
 }
 
-/** zig is one program, with clang in it. */
+/** zig includes clang. */
 async function unpackClang(to: string): Promise<string[]> {
   const zig = pins.zig["linux-x64"]!;
   const member = "ziglang/zig";
@@ -52,7 +52,7 @@ async function unpackClang(to: string): Promise<string[]> {
   return [program, "clang", ...flags];
 }
 
-/** One kernel, each way that it is launched. */
+/** One kernel with all its launches. */
 async function check(
   clang: readonly string[],
   name: string,

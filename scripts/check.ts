@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 const root = join(import.meta.dir, "..");
 const bin = (name: string) => join(root, "node_modules", ".bin", name);
-/** Has what tests leave behind, too: those that kill a process cannot always clean up after it. */
+/** The temporary folder of the tests, removed with everything that killed processes leave behind. */
 const temporary = mkdtempSync(join(tmpdir(), "mlx-serve-"));
 const junit = join(temporary, "junit.xml");
 
@@ -20,25 +20,25 @@ const passes = (...command: string[]) =>
 const checks = [
   passes(bin("biome"), "check", "--error-on-warnings"),
   passes(bin("tsc")),
-  // What runs in a browser knows other globals.
+  // Browser code has other globals.
   passes(bin("tsc"), "-p", "src/console"),
 ];
-// Two files at a time; a process keeps its modules and what they have loaded from one file to the next.
+// Two processes, each of which keeps its loaded modules from one test file to the next.
 const processes = ["--parallel=2", "--no-isolate"];
 const reporter = ["--reporter=junit", `--reporter-outfile=${junit}`];
-// Enough for two busy cores; a test that hangs is still found.
+// Suffices on two busy cores, and still finds a hanging test.
 const timeout = "--timeout=20000";
 const options = [timeout, ...processes, ...reporter];
 const tested = passes(bin("bun"), "test", ...options, ...process.argv.slice(2));
 
 const [tests, failures, skipped] = counts();
 const failed = checks.filter((passed) => !passed).length + Math.max(failures, tested ? 0 : 1);
-if (skipped > 0) console.log(`${skipped} skipped: what they need is not on this machine`);
+if (skipped > 0) console.log(`${skipped} skipped: this machine lacks their requirements`);
 console.log(`${tests - skipped + checks.length - failed} passed, ${failed} failed`);
 rmSync(temporary, { recursive: true, force: true });
 process.exitCode = failed === 0 ? 0 : 1;
 
-/** Tests, failures and skipped tests, from the report's first element. */
+/** Numbers of tests, failures and skipped tests, from the report's root element. */
 function counts(): [number, number, number] {
   try {
     const [, summary = ""] = /<testsuites ([^>]*)>/.exec(readFileSync(junit, "utf8")) ?? [];

@@ -1,5 +1,5 @@
-// Takes the pictures of the console in docs: `npm run -s docs:console`. A server with the default model answers a chat
-// and a crowd of requests, and Chromium looks at its pages.
+// Takes the screenshots of the console for the docs: `npm run -s docs:console`. A server with the default model
+// answers a chat and a crowd of requests while Chromium captures its pages.
 import { statSync } from "node:fs";
 import { join, relative } from "node:path";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
@@ -8,10 +8,10 @@ import { openBrowser } from "../test/support/browser.ts";
 import { startTestServer, type TestServer } from "../test/support/server.ts";
 
 const docs = join(import.meta.dir, "..", "docs");
-/** Pictures are kept in the repository. */
+/** Maximum size, since the pictures are in the repository. */
 const MAX_BYTES = 180_000;
 const PATIENCE_MS = 120_000;
-/** Until there is something to see. */
+/** Time for the page to fill. */
 const CROWD_MS = 18_000;
 
 const desktop = { viewport: { width: 1200, height: 860 } };
@@ -69,7 +69,7 @@ async function ask(page: Page, question: string): Promise<void> {
   await answers.nth(before).waitFor();
 }
 
-/** One crowd, looked at in both schemes; in the second one of its requests is followed. */
+/** Captures one crowd in both color schemes; in the second, a request is followed. */
 async function takeEngine(files: Record<string, "light" | "dark">): Promise<void> {
   const pages = await Promise.all(
     Object.values(files).map((colorScheme) =>
@@ -80,7 +80,7 @@ async function takeEngine(files: Record<string, "light" | "dark">): Promise<void
   await Bun.sleep(CROWD_MS);
   const [first, second] = Object.keys(files) as [string, string];
   await take(pages[0]!, first);
-  // The last of those that wait, from the queue on.
+  // The last waiting request, followed from the queue on.
   await pages[1]!
     .getByRole("button", { name: /^Follow/ })
     .last()
@@ -92,7 +92,7 @@ async function takeEngine(files: Record<string, "light" | "dark">): Promise<void
   await crowd.leave();
 }
 
-/** So many clients that ask one thing after the other. */
+/** Concurrent clients that send one request after the other. */
 class Crowd {
   #next = 0;
   #hasLeft = false;

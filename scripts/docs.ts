@@ -1,5 +1,5 @@
-// Writes those parts of the documentation that the program itself knows: `npm run -s docs`. A part stands
-// between <!-- made: name --> and <!-- end -->; test/docs fails where one is not what it would be now.
+// Generates parts of the documentation from the program: `npm run -s docs`. A part is enclosed by <!-- made: name -->
+// and <!-- end -->; test/docs fails if one is out of date.
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { modes } from "../src/bench/modes.ts";
@@ -69,7 +69,7 @@ const parts: Readonly<Record<string, () => string | Promise<string>>> = {
   gguf: ggufList,
 };
 
-/** The text with all its parts as they would be now. */
+/** The text with all its parts regenerated. */
 export async function refreshed(text: string): Promise<string> {
   const pieces = text.split(/(<!-- made: [^>]* -->\n[\s\S]*?<!-- end -->)/);
   return (await Promise.all(pieces.map(refreshedPart))).join("");
@@ -79,8 +79,7 @@ async function refreshedPart(piece: string): Promise<string> {
   const [head, name] = /^<!-- made: (.*) -->\n/.exec(piece) ?? [];
   if (head === undefined || name === undefined) return piece;
   const make = parts[name];
-  if (!make)
-    throw new Error(`no part is named ${name}; there are ${Object.keys(parts).join(", ")}`);
+  if (!make) throw new Error(`no part is named ${name}; known: ${Object.keys(parts).join(", ")}`);
   return `${head}${await make()}\n<!-- end -->`;
 }
 
@@ -99,13 +98,13 @@ function fieldsIn({ properties = {} }: JsonSchema): Field[] {
   });
 }
 
-/** Whether chats and texts have it alike. */
+/** Whether chat and text completions share the field. */
 function isShared({ name, text }: Field): boolean {
   const same = (field: Field) => field.name === name && field.text === text;
   return fieldsOf("ChatRequest").some(same) && fieldsOf("CompletionRequest").some(same);
 }
 
-/** Fields of which the same is said share a row. */
+/** Fields with the same description share a row. */
 function fieldTable(fields: readonly Field[]): string {
   const groups = Map.groupBy(fields, ({ text, preset }) => JSON.stringify([text, preset]));
   const rows = Array.from(groups.values(), (group) => {
@@ -117,7 +116,7 @@ function fieldTable(fields: readonly Field[]): string {
 }
 
 async function metricTable(): Promise<string> {
-  // Nothing is measured here: it is only asked what there would be.
+  // Only lists the metrics; nothing is measured.
   const models: Pick<ServedModels, "loaded"> = { loaded: () => [] };
   const text = await new Metrics(models as ServedModels, new Admission(1)).text({
     name: "docs",

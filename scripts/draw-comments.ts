@@ -1,5 +1,5 @@
-// Draws comments of src and ffi at random, each with the lines of code after it, for somebody who did not
-// write them to judge: `npm run -s comments -- --count 60 --seed 7`.
+// Draws random comments of src and ffi, each with the following lines of code, for review by someone who did not write
+// them: `npm run -s comments -- --count 60 --seed 7`.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -9,7 +9,7 @@ export type Comment = { line: number; text: string; code: string };
 
 const LINES_OF_CODE = 3;
 
-/** Comments that fill lines of their own, and comments at the end of a line of code. */
+/** Comments on their own lines and at the end of a line. */
 export function commentsIn(source: string): Comment[] {
   const lines = source.split("\n");
   const comments: Comment[] = [];
@@ -27,7 +27,7 @@ export function commentsIn(source: string): Comment[] {
   return comments;
 }
 
-/** `count` different ones, the same for the same seed. */
+/** `count` distinct ones, determined by the seed. */
 export function draw<T>(all: readonly T[], count: number, seed: number): T[] {
   const random = makeRandom(seed);
   const left = [...all];

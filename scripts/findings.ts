@@ -1,4 +1,4 @@
-// What a script prints that shows how programs behave together: a line for each thing that is to be seen.
+// Collects and prints the findings of scripts that check how programs work together, one line each.
 
 export class Findings {
   failures = 0;
@@ -11,10 +11,10 @@ export class Findings {
 
 const PATIENCE_MS = 30_000;
 
-/** What is waited for, unless that takes too long. */
+/** Awaits the promise, up to a time limit. */
 export function within<T>(what: string, wanted: Promise<T>): Promise<T> {
   const tooLong = Bun.sleep(PATIENCE_MS).then(() => {
-    throw new Error(`it never came to that ${what}`);
+    throw new Error(`timed out waiting until ${what}`);
   });
   return Promise.race([wanted, tooLong]);
 }
@@ -29,7 +29,7 @@ export async function until(what: string, isSo: () => boolean | Promise<boolean>
     }
   };
   while (!(await isSoNow())) {
-    if (Date.now() > deadline) throw new Error(`it never came to that ${what}`);
+    if (Date.now() > deadline) throw new Error(`timed out waiting until ${what}`);
     await Bun.sleep(50);
   }
 }

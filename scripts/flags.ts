@@ -1,4 +1,4 @@
-// The flags of a script by their defaults, whose types are theirs: `--kv-heads 8` is { kvHeads: 8 }.
+// Parses the flags of a script, which are defined by their defaults: `--kv-heads 8` is { kvHeads: 8 }.
 import { parseArgs } from "node:util";
 
 type Value<T> = T extends number ? number : T extends boolean ? boolean : string;

@@ -1,5 +1,5 @@
-// Reads mlx-c's headers, and ours among them, and compares them with ffi/symbols.ts: a function that changed its arguments
-// would otherwise be called with the old ones.
+// Compares the headers of mlx-c and ffi/ with ffi/symbols.ts: a changed function would otherwise be called with the old
+// arguments.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { scalars } from "../ffi/prototype.ts";
@@ -47,9 +47,9 @@ function list(text: string, separator: string): string[] {
     .filter(Boolean);
 }
 
-/** The types of the parameters, their names left out. */
+/** The parameter types, without names. */
 function parameters(text: string): string[] {
-  // A comma inside a function pointer's own parameters separates nothing.
+  // A comma inside a function pointer's parameters is no separator.
   return (
     list(
       text.replace(/\([^()]*\)/g, (inner) => inner.replaceAll(",", "\0")),
@@ -62,28 +62,28 @@ function parameters(text: string): string[] {
           ? param.replace(/\(\*\w+\)/, "(*)")
           : param.replace(/(?<=[\w*] ?)\b\w+$/, "").trim() || param,
       )
-      // `const` before a handle passed by value says nothing to the caller.
+      // `const` on a handle passed by value is irrelevant to the caller.
       .map((param) => param.replace(/^const (mlx_\w+)$/, "$1"))
   );
 }
 
-/** One line, as ffi/symbols.ts has it. */
+/** One line, in the format of ffi/symbols.ts. */
 export function prototypeText(name: string, { returns, params }: Prototype): string {
   return `${returns} ${name}(${params.join(", ") || "void"})`;
 }
 
-/** Whether a C type passes through the FFI as ffi/prototype.ts takes it to by its name. */
+/** Whether a C type has the FFI representation that ffi/prototype.ts infers from its name. */
 function passesAsNamed(type: string, structs: Headers["structs"]): boolean {
   const isPointer = type.includes("*") || type === "mlx_error_handler_func";
   if (isPointer || type in scalars) return true;
   const fields = structs.get(type)?.join() ?? "";
-  // Four bytes and a flag are eight bytes, which pass as one word, also if the four are a float.
+  // Four bytes (also a float) and a flag are passed together as one 8-byte word.
   if (type.startsWith("mlx_optional_"))
     return /^(int|float|mlx_dtype) value,bool has_value$/.test(fields);
   return fields === "void* ctx";
 }
 
-/** A line for each function of ffi/symbols.ts that the headers contradict. */
+/** One line per function of ffi/symbols.ts that differs from the headers. */
 export function headerDifferences(folder: string): string[] {
   const { functions, structs } = readHeaders(folder);
   return [...prototypes, ...ownPrototypes, ...cudaPrototypes].flatMap((declared) => {

@@ -1,7 +1,7 @@
-// Runs a program of this checkout with everything it needs in place:
+// Runs a program of this checkout, after installing its requirements:
 //   node scripts/launch.mjs <program.ts> [arguments]
-// This file is plain JavaScript, because it runs before bun is there. It brings the packages, bun among
-// them; scripts/setup.ts brings the rest.
+// Plain JavaScript, because it runs before bun is installed. It installs the packages, including bun; scripts/setup.ts
+// installs the rest.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ function fail(message) {
   process.exit(1);
 }
 
-// The stamp is written last, so an interrupted installation is begun again.
+// The stamp is written last, so an interrupted installation is repeated.
 const stamp = join(root, "node_modules", ".mlx-serve-packages");
 const lock = createHash("sha256")
   .update(readFileSync(join(root, "package-lock.json")))
@@ -50,7 +50,7 @@ child.on("exit", (code, signal) => {
   if (signal) process.kill(process.pid, signal);
   else process.exit(code ?? 1);
 });
-// A terminal sends Ctrl-C to the child as well; the other signals reach this process alone.
+// A terminal sends Ctrl-C to the child too; other signals reach only this process.
 process.on("SIGINT", () => {});
 for (const signal of /** @type {const} */ (["SIGTERM", "SIGHUP"])) {
   process.on(signal, () => child.kill(signal));

@@ -1,5 +1,5 @@
-// What the planner chooses on Macs of several sizes, for docs/mac.md. The models are sketched from headers of the shapes
-// that their weights have in 4 bits, in groups of 64: nothing is downloaded, and no memory is taken.
+// The planner's choices on several Macs, for docs/mac.md. Models are sketched from headers with the shapes of their
+// 4-bit weights in groups of 64: nothing is downloaded or allocated.
 import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -18,10 +18,10 @@ import {
 
 const GB = 2 ** 30;
 
-/** What macOS and the programs that are open hold, in this table. */
+/** Memory assumed for macOS and open programs. */
 const OTHERS_BYTES = 3 * GB;
 
-/** Metal recommends two thirds of the memory as the working set, and three quarters of more than 36 GB. */
+/** Metal's recommended working set: two thirds of the memory, or three quarters above 36 GB. */
 const macs = [8, 16, 64].map((size) => {
   const totalBytes = size * GB;
   const usableBytes = Math.floor(size > 36 ? (totalBytes * 3) / 4 : (totalBytes * 2) / 3);
@@ -42,7 +42,7 @@ type MacChoice = {
   mac: number;
   model: string;
   weightBytes: number;
-  /** Undefined where the model is refused. */
+  /** Undefined if the model is refused. */
   chosen?: {
     blocks: number;
     context: number;
@@ -55,7 +55,7 @@ type MacChoice = {
   };
 };
 
-/** On this thread, which opens MLX. */
+/** Opens MLX on this thread. */
 function macChoices(): MacChoice[] {
   openMlx(findLibrary(), { device: "cpu" });
   const device = openDevice("metal");
@@ -120,7 +120,7 @@ export function macTable(): string {
   return [line(head), `|${head.map(() => "---|").join("")}`, ...rows.map(line)].join("\n");
 }
 
-/** The config and the weights' headers; their numbers are holes in the file. */
+/** Writes the config and the headers of the weights as sparse files. */
 function writeHeaders(
   folder: string,
   { dims, hidden, layers, heads, kvHeads, tied }: (typeof models)[string],

@@ -1,7 +1,7 @@
-// A group of a single rank on this device, where more are not at hand: it connects, loads a model and draws what the
-// engine draws without ranks. On CUDA that starts NCCL.
+// Runs a group of a single rank on this device, and compares its tokens with those of the engine without ranks. On
+// CUDA, this starts NCCL.
 //   npm run -s one-rank -- [model] [--dtype float32]
-// A rank's products are rounded before they are summed: in 16 bits and with random weights its tokens may differ.
+// A rank's products are rounded before their sum, so in 16 bits tokens may differ with random weights.
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { backend, engineSetup } from "../ffi/native.ts";
@@ -34,7 +34,7 @@ without ranks: ${alone.perSecond.toFixed(1)} tokens/s
 one rank, connected by ${connections}: ${divided.perSecond.toFixed(1)} tokens/s, ${isSame ? "the same tokens" : "OTHER tokens"}`);
 process.exit(isSame ? 0 : 1);
 
-/** What the model draws after a few prompts, all at once, and how fast after the first time. */
+/** The tokens for a few concurrent prompts, and their rate after a warm-up. */
 async function answers(group?: RankGroup): Promise<{ tokens: string; perSecond: number }> {
   const engine = await EngineClient.start(engineSetup(), {}, group);
   await engine.load(name, path, { maxBatch: REQUESTS, dtype });

@@ -1,10 +1,10 @@
-// Two servers behind HAProxy, which comes from the distribution, with scripts/packaging/haproxy.cfg:
+// Runs two servers behind HAProxy (from the distribution) with scripts/packaging/haproxy.cfg:
 //
 //   npm run -s proxy
 //
-// It fails unless the turns of a conversation reach one server and hit its prefix cache, however the conversation is
-// told; unless the other server goes on with those of one that was killed; and unless a server that drains ends its
-// streams and gets nothing new.
+// Fails unless all turns of a conversation reach one server and hit its prefix cache, for every way of sending it;
+// unless the other server takes over the conversations of a killed one; and unless a draining server completes its
+// streams and gets no new requests.
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ const url = `http://127.0.0.1:${port}`;
 const names = ["one", "two"] as const;
 const servers = new Map<string, Running>();
 const findings = new Findings();
-/** Numbers of openings from here on are those of new conversations. */
+/** First number of new conversations. */
 let unsaid = 1000;
 
 const stops = [() => home.remove(), () => rmSync(folder, { recursive: true, force: true })];
@@ -44,7 +44,7 @@ async function main(): Promise<void> {
   await abandoned();
 }
 
-// ---- What runs
+// ---- Processes
 
 async function start(name: (typeof names)[number]): Promise<void> {
   const own = String(ports[names.indexOf(name)]);
@@ -70,7 +70,7 @@ async function startProxy({ path, env }: Program): Promise<void> {
   await until("the proxy answers", async () => (await fetch(`${url}/health`)).status === 200);
 }
 
-// ---- What clients send
+// ---- Requests
 
 async function say(
   messages: readonly Message[],
@@ -79,7 +79,7 @@ async function say(
 ): Promise<Turn> {
   const response = await post({ messages, max_tokens: 8, temperature: 0, ...fields }, { headers });
   const isJson = response.headers.get("content-type")?.startsWith("application/json");
-  // Errors of the proxy are HTML.
+  // The proxy itself answers errors with HTML.
   const body = (isJson ? await response.json() : { html: await response.text() }) as {
     choices?: [{ message: { content: string } }];
     usage?: { prompt_tokens_details?: { cached_tokens: number } };
@@ -103,7 +103,7 @@ function opening(i: number): string {
   return `${i}: ${"What is there to say about the weather? ".repeat(3)}`;
 }
 
-/** Three turns of one. */
+/** Three turns of one conversation. */
 async function converse(
   i: number,
   headersOf: (last: Turn | undefined) => Record<string, string> = () => ({}),
@@ -121,7 +121,7 @@ async function converse(
   return turns;
 }
 
-// ---- What is to be seen
+// ---- Findings
 
 async function conversations(): Promise<void> {
   const system = { role: "system", content: `You are a helper. ${"Be brief. ".repeat(20)}` };
@@ -133,7 +133,7 @@ async function conversations(): Promise<void> {
     prompt_cache_key: (i) => converse(i, () => ({}), { prompt_cache_key: `key-${i}` }),
     "x-prefix-hash": (i) => converse(i, repeatPrefix),
     "the first message": (i) => converse(i),
-    "the message behind the system's": (i) =>
+    "the message after the system message": (i) =>
       converse(i, () => ({}), {}, [system, { role: "user", content: opening(i) }]),
     "a message in parts": (i) => converse(i, () => ({}), {}, [{ role: "user", content: parts(i) }]),
   };
@@ -162,13 +162,13 @@ async function conversations(): Promise<void> {
   );
 }
 
-/** Whatever else would tell it: a session that is another each time. */
+/** Control: a different session each time. */
 function repeatPrefix(last: Turn | undefined): Record<string, string> {
   const other = { "x-session-id": crypto.randomUUID() };
   return last ? { "x-prefix-hash": last.prefix, ...other } : other;
 }
 
-/** Another server answers what one that is killed was at, and goes on with its conversations. */
+/** The other server answers the requests of a killed one and continues its conversations. */
 async function killed(): Promise<void> {
   const numbers = Array.from({ length: 16 }, (_, i) => 100 + i);
   const ask = (i: number, fields: object) =>
@@ -187,9 +187,9 @@ async function killed(): Promise<void> {
     [...during, ...after].every(({ status }) => status === 200) &&
       after.every(({ server }) => server === "two") &&
       moved > 0 &&
-      // What was there has stayed there, cached.
+      // Conversations of the other server have stayed there, cached.
       after.every(({ cached }, i) => own.includes(numbers[i]!) || cached > 0),
-    "a server that is killed",
+    "a killed server",
     { moved, stayed: numbers.length - moved, during: during.map(({ status }) => status) },
   );
   await start("one");
@@ -223,13 +223,13 @@ async function drained(): Promise<void> {
     isWhole &&
       exitCode === 0 &&
       during.every(({ status, server }) => status === 200 && server === "one"),
-    "a server that drains",
+    "a draining server",
     { stream: isWhole ? "whole" : text.slice(-200), beside: during.length, exitCode },
   );
   await start("two");
 }
 
-/** A session that the proxy sends there. */
+/** A session that the proxy routes to this server. */
 async function sessionAt(name: string): Promise<string> {
   for (let i = 0; ; i++) {
     const id = `session ${i}`;
@@ -238,7 +238,7 @@ async function sessionAt(name: string): Promise<string> {
   }
 }
 
-/** The server learns that a client is gone which waits for a response that is not streamed. */
+/** The server notices that a client has disconnected while waiting for a whole response. */
 async function abandoned(): Promise<void> {
   const client = new AbortController();
   const body = {
@@ -256,12 +256,12 @@ async function abandoned(): Promise<void> {
   await asked;
   await until("the request has ended", async () => (await ended()) > before.ended);
   const found = (await gone()) - before.gone;
-  findings.add(found === 1, "a client that is gone", {
+  findings.add(found === 1, "a disconnected client", {
     outcome: found === 1 ? "gone" : "not noticed",
   });
 }
 
-/** The sum of a metric of both servers. */
+/** The sum of a metric over both servers. */
 async function counted(pattern: RegExp): Promise<number> {
   const texts = await Promise.all(
     ports.map(async (each) => (await fetch(`http://127.0.0.1:${each}/metrics`)).text()),

@@ -1,9 +1,8 @@
-// Every architecture, plain and quantized, divided among 2, 3 and 4 ranks on this machine: in batches, with prompts that
-// are chunked, sequences that are preempted and prefixes from the cache, each must draw what mlx-lm drew. Tiny models with
-// fewer layers than ranks get more of them, and must draw what one rank does. Several steps are under way, as in the
-// server. The default model is among them.
+// Divides every architecture, plain and quantized, among 2, 3 and 4 ranks on this machine. With batches, chunked
+// prompts, preemption, prefix hits and several steps in flight, each must draw the tokens of mlx-lm. Tiny models with
+// fewer layers than ranks get more layers and must draw the tokens of one rank. The default model is included.
 //   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [--connections ring] [names of tiny models, other models]
-// A name that begins with gguf: is that of a tiny model in a GGUF file, as gguf:qwen3_5.
+// The prefix gguf: selects a tiny model in a GGUF file, such as gguf:qwen3_5.
 import type { Connections } from "../src/mlx/distributed.ts";
 import type { Parallel } from "../src/model/weights/weights.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
@@ -11,7 +10,7 @@ import type { RankResult } from "../test/support/rank-program.ts";
 import { tinyCases } from "../test/support/tiny-models.ts";
 import { readFlags } from "./flags.ts";
 
-/** Tiny models that one start of the ranks runs, and how long they may take. */
+/** Tiny models per start of the ranks, and their time limit. */
 const SOME = 40;
 const TIMEOUT_MS = 300_000;
 
@@ -40,11 +39,11 @@ for (const size of values.ranks.split(",").map(Number)) {
 }
 const { right, refused, WRONG: wrong } = outcomes;
 console.log(
-  `${right + refused + wrong} cases: ${right} right, ${refused} refused as their layers cannot be divided, ${wrong} wrong`,
+  `${right + refused + wrong} cases: ${right} right, ${refused} refused because their layers cannot be divided, ${wrong} wrong`,
 );
 process.exitCode = wrong === 0 ? 0 : 1;
 
-/** Right are those whose sequences were preempted and had a prefix from the cache, too. */
+/** A case also requires preempted sequences and prefix hits. */
 function outcomeOf(size: number, own: readonly RankResult[]): keyof typeof outcomes {
   if (own.some(({ error }) => error?.includes("--parallel tensor"))) return "refused";
   const isRight = (each: RankResult) =>

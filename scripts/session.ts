@@ -1,18 +1,17 @@
-// Records a session in a terminal as docs/session.svg: `npm run -s docs:session`. It starts the server,
-// asks it with curl and with the README's own program, and draws what they print when they print it.
-// Nothing is shown that was not printed; waits are shortened.
+// Records a terminal session as docs/session.svg: `npm run -s docs:session`. Starts the server, sends requests with
+// curl and the README's program, and animates their real output; only waits are shortened.
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** What was typed or printed, and when. */
+/** A typed or printed piece and its time. */
 export type Piece = { kind: "typed" | "printed"; text: string; atMs: number };
 
 const COLUMNS = 104;
 const [CELL, LINE, MARGIN] = [8, 19, 16];
 const LONGEST_WAIT_MS = 800;
 
-/** The pieces as a picture that shows each at its time. */
+/** An animated picture of the pieces. */
 export function drawSession(pieces: readonly Piece[]): string {
   const texts: string[] = [];
   let [row, column] = [0, 0];
@@ -44,11 +43,11 @@ ${texts.join("\n")}
 
 function drawText(kind: Piece["kind"], text: string, row: number, column: number, atMs: number) {
   const [x, y] = [MARGIN + column * CELL, MARGIN + (row + 0.75) * LINE];
-  // Every font has to keep to the columns.
+  // Keeps columns aligned in every font.
   return `<text class="${kind}" x="${x}" y="${y}" textLength="${text.length * CELL}" style="animation-delay: ${Math.round(atMs)}ms">${Bun.escapeHTML(text)}</text>`;
 }
 
-/** Pieces as they come, on a clock that skips what is tedious to watch. */
+/** Records pieces on a clock that shortens waits. */
 class Recorder {
   readonly pieces: Piece[] = [];
   #clockMs = 0;
@@ -62,16 +61,16 @@ class Recorder {
   }
 
   async type(command: string): Promise<void> {
-    // Leaves time to read what came before.
+    // Leaves time to read the previous output.
     await Bun.sleep(LONGEST_WAIT_MS);
     this.add("typed", `$ ${command}\n`);
   }
 
-  /** Records what is printed, up to its end or to where `until` matches. */
+  /** Records output until its end or until `until` matches. */
   async print(stream: ReadableStream<Uint8Array>, until?: RegExp): Promise<void> {
     const decoder = new TextDecoder();
     let all = "";
-    // A server whose stream is closed would end.
+    // Closing the stream would end the server.
     for await (const bytes of stream.values({ preventCancel: true })) {
       const text = decoder.decode(bytes, { stream: true });
       this.add("printed", text);
@@ -88,7 +87,7 @@ async function record(): Promise<Piece[]> {
   const options = { cwd: root, env, stdout: "pipe", stderr: "pipe" } as const;
   const recorder = new Recorder();
   await recorder.type("npm start");
-  // What npm would run: it passes signals on, as npm does not.
+  // Runs the command of the npm script directly, since npm does not forward signals.
   const server = Bun.spawn(["node", "scripts/launch.mjs", "src/main.ts"], options);
   try {
     await recorder.print(server.stderr, /-d '.*'\n\n/s);

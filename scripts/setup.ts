@@ -1,6 +1,5 @@
-// Installs what is missing: libmlxc with MLX and a BLAS, and the default model (or, with the argument
-// "native", only the libraries). Everything is built under a temporary name and renamed when it is
-// complete, so that set-up can be interrupted and run again.
+// Installs libmlxc with MLX and a BLAS, and the default model, if missing (with the argument "native", only the
+// libraries). Everything is built under a temporary name and renamed once complete, so set-up can be interrupted.
 import { existsSync } from "node:fs";
 import {
   defaultModelPath,
@@ -24,12 +23,12 @@ try {
   process.exit(1);
 }
 
-/** Whether there is a libmlxc that fits: the user's own, set-up's, or Homebrew's. */
+/** Whether a compatible libmlxc exists: the user's, set-up's, or Homebrew's. */
 function hasLibrary(): boolean {
   const { MLX_SERVE_MLXC: named } = process.env;
   if (named) {
     const [difference] = differences(findLibrary());
-    if (difference) throw new SetupError(`MLX_SERVE_MLXC does not fit: ${difference}`);
+    if (difference) throw new SetupError(`MLX_SERVE_MLXC is incompatible: ${difference}`);
     return true;
   }
   if (existsSync(libraryIn(nativeDirectory()))) return true;

@@ -1,10 +1,10 @@
-// A server of its own process under all that clients do, for as long as one likes: they ask, stream, go away,
-// ask too much and ask nonsense, all at once and by chance, and some do nothing but attack it.
+// Runs a server under random load: clients send requests, stream, disconnect, overload it and send invalid input, all
+// concurrently, and some only attack it.
 //
 //   npm run -s soak -- --minutes 10 --clients 24 --attackers 2 --seed 1
 //
-// Each minute says what was done and what the server holds. It fails where an answer is not what the same
-// request got alone, where the server breaks, and where in the end requests, blocks or memory are left over.
+// Prints the visits and the server's gauges every minute. Fails if an answer differs from the one that the same request
+// got alone, if the server breaks, or if requests, blocks or memory are left at the end.
 import { makeRandom } from "../test/support/random.ts";
 import { attacks } from "./attack/attacks.ts";
 import { keys, startGuardedServer } from "./attack/guarded-server.ts";
@@ -19,10 +19,10 @@ const { minutes, clients, attackers, seed } = readFlags({
   seed: 1,
 });
 
-/** Growth of the process that is not put down to chance, after its first quarter. */
+/** Maximum growth of the process after the first quarter. */
 const MOST_GROWTH = 64 * 2 ** 20;
 
-// A batch and a pool that are too small for the crowd: some wait, some are preempted, some are refused.
+// A batch and a pool too small for all clients, so that some wait, are preempted or refused.
 const server = await startGuardedServer([
   "--max-batch-size=12",
   "--max-queue=8",
@@ -77,7 +77,7 @@ async function report(): Promise<void> {
     `running ${figures.total("requests_running")}`,
     `waiting ${figures.total("requests_waiting")}`,
     `blocks held ${figures.total("kv_blocks", "held")}`,
-    `put back ${figures.total("preemptions_total")}`,
+    `preempted ${figures.total("preemptions_total")}`,
     `${(sizes.at(-1)! / 2 ** 20).toFixed(0)} MiB`,
   ];
   console.log(parts.join("; "));
@@ -108,4 +108,4 @@ for (const line of stderr.split("\n")) {
 }
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exit(1);
-console.log("nothing was left over");
+console.log("passed");

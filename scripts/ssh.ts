@@ -1,9 +1,9 @@
-// A rank that the server starts over ssh, by OpenSSH's own client and server, all on this machine:
+// Has a server start a rank over ssh, with OpenSSH's client and server on this machine:
 //
 //   npm run -s ssh
 //
-// It fails unless both ranks answer a request; unless the rank ends with the server, whether that is stopped or killed;
-// and unless a connection that is lost ends the rank, is named, and is made again.
+// Fails unless both ranks answer a request; unless the rank ends with the server, stopped or killed; and unless a lost
+// connection ends the rank, is reported, and is restored.
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -22,7 +22,7 @@ const [port = 0] = freePorts(1);
 const findings = new Findings();
 let sshd: Bun.Subprocess | undefined;
 let server: Running | undefined;
-/** The server's address, and what it answers. */
+/** The server's address and its answer. */
 let [url, first] = ["", ""];
 
 try {
@@ -51,9 +51,9 @@ async function main(): Promise<void> {
   await killed();
 }
 
-// ---- What runs
+// ---- Processes
 
-/** The remote user's files, those of ssh, and an `ssh` that reads them. */
+/** Files of the remote user and of ssh, and an `ssh` command that uses them. */
 function writeFiles(ssh: Program): void {
   const bin = join(folder, "bin");
   const remoteBin = join(remote, "bin");
@@ -86,7 +86,7 @@ function writeFiles(ssh: Program): void {
     AuthorizedKeysFile: join(folder, "user-key.pub"),
     PidFile: "none",
     UsePAM: "no",
-    // The keys are in a folder for files that are soon gone.
+    // The keys are in a temporary folder.
     StrictModes: "no",
     PasswordAuthentication: "no",
     PermitRootLogin: "yes",
@@ -128,7 +128,7 @@ async function startSshd({ path, env }: Program): Promise<void> {
   });
 }
 
-/** As root, sshd wants a user and a folder of its own: this machine's are left as they are. */
+/** As root, sshd requires a user and a folder: provides both without changing the machine's. */
 function inNamespace(command: readonly string[]): string[] {
   const passwd = join(folder, "passwd");
   const users = readFileSync("/etc/passwd", "utf8");
@@ -155,13 +155,13 @@ async function startServer(): Promise<string> {
   return says(/"url":"([^"]+)","model":"tiny"/);
 }
 
-/** What is between the brackets, of what the server says. */
+/** The pattern's group in the server's output. */
 async function says(pattern: RegExp): Promise<string> {
   const [, found] = await within(`the server says ${pattern}`, server!.says(pattern));
   return found!;
 }
 
-// ---- What is to be seen
+// ---- Findings
 
 async function ask(url: string): Promise<{ status: number; text: string }> {
   const response = await fetch(`${url}/v1/completions`, {
@@ -182,7 +182,7 @@ function parentOf(pid: number): number {
   return Number(stdout.toString());
 }
 
-/** The rank over there, and the process of it that computes. */
+/** The remote rank and its computing process. */
 function remoteProcesses(): number[] {
   const { stdout } = Bun.spawnSync(["ps", "-o", "pid=", "--ppid", String(remotePid())]);
   const children = stdout.toString().trim().split("\n").filter(Boolean).map(Number);
@@ -209,7 +209,7 @@ async function answered(): Promise<void> {
   findings.add(status === 200 && pids.length === 2, "a rank over ssh", { status, pids });
 }
 
-/** The connection breaks: on the other side too, as sshd there learns of it. */
+/** Breaks the connection, which the remote sshd notices too. */
 async function lost(): Promise<void> {
   const pids = remoteProcesses();
   process.kill(parentOf(remotePid()), "SIGKILL");
@@ -218,10 +218,10 @@ async function lost(): Promise<void> {
   await until("it answers again", async () => (await ask(url)).status === 200);
   const { text } = await ask(url);
   const isNew = remotePid() !== pids[0];
-  findings.add(isNew && text === first, "a connection that is lost", { named, isNew });
+  findings.add(isNew && text === first, "a lost connection", { named, isNew });
 }
 
-/** No sshd listens there, and then one does. */
+/** First no sshd is listening, then one is. */
 async function refused(program: Program): Promise<void> {
   const pids = remoteProcesses();
   sshd!.kill("SIGKILL");
@@ -231,7 +231,7 @@ async function refused(program: Program): Promise<void> {
   await gone(pids);
   await startSshd(program);
   await until("it answers again", async () => (await ask(url)).status === 200);
-  findings.add((await ask(url)).text === first, "a host that refuses, and takes again", { named });
+  findings.add((await ask(url)).text === first, "a host that refuses, then accepts", { named });
 }
 
 async function stopped(): Promise<void> {
@@ -239,7 +239,7 @@ async function stopped(): Promise<void> {
   server!.kill("SIGTERM");
   const { exitCode } = await server!.ended;
   await gone(pids);
-  findings.add(exitCode === 0, "a server that is stopped", { exitCode, rank: "ended" });
+  findings.add(exitCode === 0, "a stopped server", { exitCode, rank: "ended" });
 }
 
 async function killed(): Promise<void> {
@@ -249,5 +249,5 @@ async function killed(): Promise<void> {
   server!.kill("SIGKILL");
   await server!.ended;
   await gone(pids);
-  findings.add(true, "a server that is killed", { rank: "ended" });
+  findings.add(true, "a killed server", { rank: "ended" });
 }

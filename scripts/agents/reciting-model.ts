@@ -1,6 +1,6 @@
-// A model that does a task with a tool, for agents: SmolLM2's tokenizer and template, and one layer that only looks
-// for words. A task's word has it recite a call, the result's word an answer; each is one token of its own, which no
-// text is encoded to. Its prompts are as long as an agent's, and its context is as well.
+// Builds a model that completes an agent's task: SmolLM2's tokenizer and template, and one layer that only detects
+// words. The task's word triggers a recited call, the result's word an answer; each is a single token that no text
+// encodes to. Its context is long enough for agents' prompts.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readGguf } from "../../src/files/gguf.ts";
@@ -12,18 +12,18 @@ import {
 } from "../../src/text/tokenizer-files/gguf-tokenizer.ts";
 
 export type Recital = {
-  /** A word that is one token behind a blank; what is said where the prompt has it. */
+  /** A word that is one token after a space, and the text recited if the prompt contains it. */
   word: string;
   says: string;
 };
 
 const [hidden, heads, headDim] = [64, 8, 8];
-/** Of the residual: a constant, ordinary tokens, recited tokens, words in the prompt, words that were found. */
+/** Residual dimensions: a constant, ordinary tokens, recited tokens, words in the prompt, detected words. */
 const [ONE, ORDINARY, RECITED, WORD, FOUND] = [0, 1, 2, 8, 32];
-/** The dimension of a head that rotates least, so that distance does not matter. */
+/** The dimension with the slowest RoPE rotation, so that distance does not matter. */
 const STILL = headDim / 2 - 1;
 
-/** Later recitals win. `otherwise` is said where the prompt has none of the words. */
+/** Later recitals win. `otherwise`: the answer if the prompt contains none of the words. */
 export function writeRecitingModel(
   folder: string,
   gguf: string,
@@ -90,7 +90,7 @@ export function writeRecitingModel(
   writeSafetensors(join(folder, "model.safetensors"), weights(tokens.length, words, eos));
 }
 
-/** As a byte-level vocabulary writes it. */
+/** In the encoding of a byte-level vocabulary. */
 function byteText(text: string): string {
   return Array.from(Buffer.from(text), (byte) => BYTE_CHARS[byte]).join("");
 }
@@ -98,7 +98,7 @@ function byteText(text: string): string {
 function weights(ordinary: number, words: readonly number[], eos: number): Map<string, FileTensor> {
   const vocabulary = ordinary + words.length + 1;
   const tensors = new Map<string, FileTensor>();
-  /** Zeros but for what is set. */
+  /** Zeros except for the given entries. */
   const matrix = (name: string, rows: number, columns: number) => {
     const values = new Float32Array(rows * columns);
     const bytes = new Uint8Array(values.buffer);
@@ -132,7 +132,7 @@ function weights(ordinary: number, words: readonly number[], eos: number): Map<s
   const head = matrix("lm_head", vocabulary, hidden);
   words.forEach((token, i) => {
     embedding(token, WORD + i, 1);
-    // All that the head attends to is its word, where the prompt has it; else it finds nothing anywhere.
+    // The head attends only to its word, if the prompt contains it.
     q(i * headDim + STILL, ONE, 4);
     k(i * headDim + STILL, WORD + i, 4);
     v(i * headDim, WORD + i, 1);

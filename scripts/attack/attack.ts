@@ -1,4 +1,4 @@
-// What an attack is, and how it speaks to the server: through sockets, with the bytes that it likes.
+// The type of an attack, and helpers to send arbitrary bytes to the server.
 import type { Random } from "../../test/support/random.ts";
 import { RawConnection, requestText } from "../../test/support/raw-http.ts";
 
@@ -6,19 +6,19 @@ export type Target = { port: number; key: string };
 
 export type Attack = {
   name: string;
-  /** Takes many seconds. */
+  /** Whether it takes many seconds. */
   isLong?: boolean;
-  /** Throws where the server does what it should not. */
+  /** Throws if the server misbehaves. */
   run(target: Target, random: Random): Promise<void>;
 };
 
-/** How long an answer may take that costs the server nothing. */
+/** Time limit of answers that cost the server nothing. */
 const ANSWER_MS = 20_000;
 
 export const completions = "/v1/completions";
 export const chat = "/v1/chat/completions";
 
-/** A completion that goes on until it is left. */
+/** A completion that runs until it is aborted. */
 export const endless = {
   prompt: "Once upon a time",
   max_tokens: 2000,
@@ -46,13 +46,13 @@ export function post(
   });
 }
 
-/** A request as bytes, with the key. */
+/** The bytes of a request with the key. */
 export function withKey({ key }: Target, ...[path, options = {}]: Parameters<typeof requestText>) {
   const headers = { Authorization: `Bearer ${key}`, ...options.headers };
   return requestText(path, { ...options, headers });
 }
 
-/** Throws unless the request is refused with an error object: for what it is, or because the queue is full. */
+/** Throws unless the request is refused with an error object, as invalid or because the queue is full. */
 export async function expectRefused(response: Response, statuses: readonly number[]) {
   const text = await response.text();
   if (![...statuses, 429].includes(response.status)) {
@@ -62,7 +62,7 @@ export async function expectRefused(response: Response, statuses: readonly numbe
   if (typeof error?.message !== "string") throw new Error(`no error object: ${text}`);
 }
 
-/** Sends requests that end as they may, and leaves them all after a while. */
+/** Sends requests and aborts them all after a while. */
 export async function abandon(
   target: Target,
   requests: readonly { path: string; body: unknown }[],
@@ -80,7 +80,7 @@ export async function abandon(
   await Promise.all(answers);
 }
 
-/** The statuses of what comes back for these bytes, until the connection ends or says nothing more. */
+/** The response statuses for these bytes, until the connection ends or stays silent. */
 export async function statusesOf(target: Target, bytes: string | Uint8Array): Promise<number[]> {
   const connection = await RawConnection.open(target.port);
   await connection.write(bytes);
@@ -89,12 +89,12 @@ export async function statusesOf(target: Target, bytes: string | Uint8Array): Pr
   return statusesIn(connection);
 }
 
-/** Of all the responses that a connection has got. */
+/** The statuses of all responses on a connection. */
 export function statusesIn({ received }: RawConnection): number[] {
   return [...received.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
 }
 
-/** A connection that the server has answered and closed. */
+/** Waits until the server has answered and closed the connection. */
 async function ended(connection: RawConnection): Promise<void> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(

@@ -1,11 +1,10 @@
-// Another client than the attacker, in a process of its own: it asks small things one after the other, and
-// writes a line of JSON for each.
+// A client in a separate process that sends small requests one after the other, and prints a line of JSON for each.
 //
 //   bun scripts/attack/bystander.ts <url> <key>
 
 export type Kind = "health" | "completion" | "schema";
 
-/** When it asked, by the clock of the machine, and how long the answer took. */
+/** Time of the request (wall clock) and latency of its answer. */
 export type Sample = { kind: Kind; atMs: number; ms: number; status: number };
 
 const PAUSE_MS = 50;
@@ -28,7 +27,7 @@ if (import.meta.main) {
   for (let i = 0; ; i++) {
     await ask("health", "/health");
     await ask("completion", "/v1/completions", ofFour);
-    // Each time another one, which has to be compiled.
+    // A new schema each time, which must be compiled.
     const schema = { type: "string", enum: [`${run}-${i}`] };
     await ask("schema", "/v1/chat/completions", {
       messages: [{ role: "user", content: "Say it." }],

@@ -1,4 +1,4 @@
-// Attacks on HTTP itself: heads and bodies that are wrong, slow, endless, or not HTTP at all.
+// Attacks on HTTP: heads and bodies that are malformed, slow, endless, or not HTTP at all.
 import { RawConnection } from "../../test/support/raw-http.ts";
 import {
   type Attack,
@@ -14,7 +14,7 @@ import {
 
 const MIB = 2 ** 20;
 
-/** Each is one request that no server should take. */
+/** Requests that every server must reject. */
 const malformed: Record<string, string> = {
   "no version": "GET /health\r\n\r\n",
   "version 3.7": "GET /health HTTP/3.7\r\nHost: localhost\r\n\r\n",
@@ -46,7 +46,7 @@ const malformed: Record<string, string> = {
   TLS: "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 };
 
-/** Bodies in chunks that are none. */
+/** Bodies with malformed chunks. */
 const badChunks = [
   "zz\r\n",
   "-1\r\n",
@@ -62,7 +62,7 @@ const chunked = (target: Target, body: string) =>
     headers: { "Content-Type": "application/json", "Transfer-Encoding": "chunked" },
   }) + body;
 
-/** Throws where the last answer of a connection is a good one. */
+/** Throws if the last answer of a connection is successful. */
 function expectNone(name: string, statuses: readonly number[]): void {
   const last = statuses.at(-1);
   if (last !== undefined && last < 400) throw new Error(`${name}: ${statuses.join(", ")}`);
@@ -200,7 +200,7 @@ export const connectionAttacks: Attack[] = [
 
 const megabyte = new Uint8Array(MIB);
 
-/** Whether the server takes another megabyte within a second. */
+/** Whether the server accepts another megabyte within a second. */
 async function taken(connection: RawConnection): Promise<boolean> {
   const written = connection.write(megabyte).then(() => connection.isOpen);
   return await Promise.race([written, Bun.sleep(1000).then(() => false)]);

@@ -1,4 +1,4 @@
-// A server of its own process with keys: one for the attacker, one for a bystander, one for the owner.
+// A server in another process, with keys for the attacker, a bystander and the owner.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ export const keys = { owner: "sk-owner", attacker: "sk-attacker", bystander: "sk
 export type GuardedServer = {
   url: string;
   port: number;
-  /** Bytes of the process that are in memory. */
+  /** Resident memory of the process. */
   memory(): number;
   stop(): Promise<Ended>;
 };

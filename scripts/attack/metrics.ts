@@ -1,4 +1,4 @@
-// What a server says of itself under /metrics.
+// Reads a server's /metrics.
 
 export class Figures {
   readonly #values: ReadonlyMap<string, number>;
@@ -16,14 +16,14 @@ export class Figures {
     return new Figures(await response.text());
   }
 
-  /** Of all labels, or of those that hold this one. */
+  /** Sum over all labels, or those that contain this one. */
   total(name: string, label = ""): number {
     return [...this.#values].reduce((sum, [key, value]) => {
       return key.startsWith(`mlx_serve_${name} `) && key.includes(label) ? sum + value : sum;
     }, 0);
   }
 
-  /** The upper bound of the highest bucket that has got more since. */
+  /** The upper bound of the highest bucket that has grown since. */
   highestBucket(name: string, since: Figures): number {
     let [highest, below] = [0, 0];
     for (const [key] of this.#values) {
@@ -37,7 +37,7 @@ export class Figures {
     return highest;
   }
 
-  /** What is left of requests: a line for each figure that is not zero. */
+  /** Leftovers of requests: one line per gauge that is not zero. */
   leftovers(): string[] {
     const figures: [string, string?][] = [
       ["requests_running"],

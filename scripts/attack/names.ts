@@ -1,4 +1,4 @@
-// Attacks by names: keys, paths, hosts, origins, models and ids that are not what they seem.
+// Attacks by forged names: keys, paths, hosts, origins, models and ids.
 
 import { requestText } from "../../test/support/raw-http.ts";
 import {
@@ -39,7 +39,7 @@ const models = [
   ".",
 ];
 
-/** What a forger would write into a log. */
+/** Text that would forge log lines. */
 const forgeries = [
   "/%0a%1b[2J%1b[31mERROR%20forged",
   "/\x1b]0;forged\x07",
@@ -48,7 +48,7 @@ const forgeries = [
   `/${"forged".repeat(8000)}`,
 ];
 
-/** The last answer, or undefined where the connection was just closed. */
+/** The last answer; undefined if the connection was closed without one. */
 const last = async (target: Target, text: string) =>
   (await statusesOf(target, Buffer.from(text, "latin1"))).at(-1);
 

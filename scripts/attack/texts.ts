@@ -1,4 +1,4 @@
-// Attacks on what reads texts: the JSON parser, the tokenizer, the chat template, the checks of parameters.
+// Attacks on parsers of text: JSON, the tokenizer, the chat template, parameter validation.
 import {
   type Attack,
   chat,
@@ -9,7 +9,7 @@ import {
   type Target,
 } from "./attack.ts";
 
-/** Texts that a tokenizer cannot cut, or cuts at every character. */
+/** Texts that a pre-tokenizer cannot split, or splits at every character. */
 const runs = [
   " ",
   "a",

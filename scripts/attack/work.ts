@@ -1,7 +1,7 @@
-// Attacks by work: grammars that take long to compile, prompts that take long to compute, and crowds.
+// Attacks by load: slow grammars, long prompts, and many requests.
 import { type Attack, abandon, chat, completions, endless, post, question } from "./attack.ts";
 
-/** A schema that takes the compiler long; each number makes another. */
+/** A schema that compiles slowly; each number gives a new one. */
 function heavySchema(number: number): object {
   const fields = Array.from({ length: 40 }, (_, i) => [
     `field_${number}_${i}`,

@@ -1,9 +1,9 @@
-// What the executable carries of a folder of native libraries, compressed, and the modules that take the
-// place of ours where the executable has something inside that a checkout has not.
+// Compresses the native libraries for the executable, and generates the modules that replace ours to read embedded
+// files.
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 
-/** At 9 zstd takes seconds; 19 takes minutes, and saves 2 MB in 100. */
+/** Level 9 takes seconds; 19 takes minutes and saves 2%. */
 const LEVEL = 9;
 
 /** Compresses the files into `staging`, and returns the module's source. */
@@ -25,13 +25,13 @@ export function embeddedModule(
   return [...imports, "export const embedded = [", ...entries, "];"].join("\n");
 }
 
-/** A module whose function `name` reads a text; it is kept beside the program, for few runs need it. */
+/** A module whose function `name` reads an embedded text on demand. */
 export function textModule(name: string, text: string, staging: string): string {
   const { imports, values } = textImports({ [name]: text }, staging);
   return [...imports, `export const ${name} = () => ${values[name]};`].join("\n");
 }
 
-/** The same of several texts, as an object. */
+/** The same for several texts, as an object. */
 export function textsModule(
   name: string,
   texts: Readonly<Record<string, string>>,
@@ -54,14 +54,14 @@ function textImports(texts: Readonly<Record<string, string>>, staging: string) {
   return { imports, values };
 }
 
-/** The libraries that `library` leads to, Metal's kernels, and the headers that CUDA's are made with. */
+/** The libraries that `library` depends on, Metal's kernels, and the headers for CUDA's kernels. */
 export function carriedFiles(directory: string, library: string): string[] {
   const paths = readdirSync(directory, { recursive: true, encoding: "utf8", withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1));
   const libraries = paths.filter((path) => /\.(so|dylib)\b/.test(path));
   const reached = new Set(libraries.filter((path) => basename(path) === basename(library)));
-  // A library has the names of those it needs in it, in every format.
+  // In every format, a library contains the names of its dependencies.
   for (const path of reached) {
     const content = readFileSync(join(directory, path));
     for (const other of libraries) if (content.includes(basename(other))) reached.add(other);

@@ -1,6 +1,6 @@
-// The licenses of everything that an executable consists of besides our own code: the npm packages that are
-// bundled, Bun, and the native libraries. Texts come from the packages and wheels themselves, where set-up
-// keeps them beside the libraries; those that come without one have theirs in the folder `licenses` here.
+// Collects the licenses of third-party code in an executable: bundled npm packages, Bun, and the native libraries.
+// Texts come from the packages and wheels (set-up keeps them next to the libraries), or else from the folder
+// `licenses` here.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { MLX_VERSION, mlxC } from "../../ffi/pins.ts";
@@ -13,7 +13,7 @@ const here = join(import.meta.dir, "licenses");
 
 export type Notice = { name: string; text: string };
 
-/** What has no license of its own beside it. `texts` are files: set-up's, this folder's, or ours. */
+/** A component without a license file. `texts`: files of set-up, of the folder here, or of the repository. */
 type Component = { name: string; copyright?: string; texts: readonly string[] };
 
 const APACHE = "LICENSE";
@@ -24,7 +24,7 @@ const bun: readonly Component[] = [
   { name: "simdutf, highway, uSockets and uWebSockets, in Bun", texts: [APACHE] },
 ];
 
-/** npm packages that come without a license, or that have more inside than their own code. */
+/** npm packages without a license file, or with third-party code inside. */
 const packageComponents: Readonly<Record<string, readonly Component[]>> = {
   "@mlc-ai/web-xgrammar": [
     {
@@ -41,7 +41,7 @@ const packageComponents: Readonly<Record<string, readonly Component[]>> = {
   ],
 };
 
-/** What is inside the files that an executable carries. */
+/** Components of the files in an executable. */
 const nativeComponents: readonly { files: RegExp; components: readonly Component[] }[] = [
   {
     files: /\/libmlxc\.(so|dylib)$/,
@@ -91,7 +91,7 @@ const nativeComponents: readonly { files: RegExp; components: readonly Component
     files: /\/include\/(cute|cutlass)\//,
     components: [{ name: "CUTLASS", texts: ["cutlass.txt"] }],
   },
-  // Only MLX for CUDA has these headers with it.
+  // Only MLX for CUDA includes these headers.
   {
     files: /\/include\/cccl\//,
     components: [
@@ -106,7 +106,7 @@ const nativeComponents: readonly { files: RegExp; components: readonly Component
   },
 ];
 
-/** The text of all licenses. `files` are those that are carried of the folder of libraries `directory`. */
+/** The text of all licenses. `files`: the embedded files of the library folder `directory`. */
 export async function thirdPartyLicenses(
   directory: string,
   files: readonly string[],
@@ -119,7 +119,7 @@ export async function thirdPartyLicenses(
   ]);
 }
 
-/** The folders of the npm packages that the bundler puts into the program. */
+/** The folders of the bundled npm packages. */
 export async function bundledPackages(): Promise<string[]> {
   const inputsOf = async (files: string[], target: "bun" | "browser") => {
     const { metafile } = await Bun.build({ entrypoints: files, target, metafile: true });
@@ -135,7 +135,7 @@ export async function bundledPackages(): Promise<string[]> {
   return [...new Set(folders)].sort().map((folder) => join(process.cwd(), folder));
 }
 
-/** Throws where a package has no license. */
+/** Throws if a package has no license. */
 export function packageNotices(folder: string): Notice[] {
   const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
   const files = readdirSync(folder).filter((file) => /^(licen[cs]e|copying|notice)/i.test(file));
@@ -147,7 +147,7 @@ export function packageNotices(folder: string): Notice[] {
   return [...own, ...others.map((component) => componentNotice(component))];
 }
 
-/** Throws where it is not known what is inside a file. */
+/** Throws if the components of a file are unknown. */
 export function nativeNotices(directory: string, files: readonly string[]): Notice[] {
   const found = new Set<Component>();
   for (const file of files) {
@@ -169,7 +169,7 @@ function componentNotice({ name, copyright, texts }: Component, directory?: stri
   return { name, text: [copyright ?? [], ...read].flat().join("\n\n") };
 }
 
-/** Each text once, under the names of all that it belongs to. */
+/** Each text once, with the names of all its components. */
 export function format(notices: readonly Notice[]): string {
   const normal = notices.map(({ name, text }) => ({ name, text: text.replaceAll("\r\n", "\n") }));
   const groups = Map.groupBy(normal, ({ text }) => text);

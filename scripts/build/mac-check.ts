@@ -1,14 +1,14 @@
-// What must hold of an executable for macOS and its libraries, as far as it can be told without a Mac.
+// Checks an executable for macOS and its libraries, as far as possible without a Mac.
 import { MACOS_VERSION } from "../../ffi/pins.ts";
 import { ownSymbols, symbols } from "../../ffi/symbols.ts";
 import type { MachO } from "./mach-o.ts";
 
 export type MacParts = { executable: MachO; libmlxc: MachO; libmlx: MachO };
 
-/** In libc++ since its beginning, but of no use to libmlx and Bun. */
+/** Symbols of every libc++ that libmlx and Bun happen not to import. */
 const OLD_LIBCXX = /basic_(ostream|streambuf)I/;
 
-/** All that is wrong, a line each. */
+/** Returns the problems, one line each. */
 export function macFaults(parts: MacParts): string[] {
   const { executable, libmlxc, libmlx } = parts;
   const faults: string[] = [];
@@ -28,7 +28,7 @@ export function macFaults(parts: MacParts): string[] {
   check(libmlxc.loads.includes(libmlx.id ?? ""), "libmlxc: does not load libmlx");
   check(libmlxc.rpaths.includes("@loader_path"), "libmlxc: does not look beside itself");
 
-  // Bun and libmlx run on that macOS, so what they ask of libc++ is there.
+  // Bun and libmlx run on that macOS, so the symbols they import from libc++ exist.
   const asked = new Set([...executable.imports, ...libmlx.imports].map(({ name }) => name));
   for (const { name, library } of libmlxc.imports) {
     if (library === libmlx.id) check(libmlx.exports.has(name), `libmlxc: libmlx has no ${name}`);

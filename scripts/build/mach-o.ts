@@ -1,18 +1,18 @@
-// Reads of a Mach-O file for arm64 what dyld would: what it loads, from where, by which names, and whether
-// its code signature fits. There is no macOS to ask where the executable for it is cross-built.
+// Reads a Mach-O file for arm64 like dyld: its libraries, search paths and symbols, and whether its code signature
+// matches. Cross-builds have no macOS to check with.
 
 export type Import = {
   name: string;
-  /** The library that must have it; without one, all that are loaded are searched. */
+  /** The library that must export it; if unset, all loaded ones are searched. */
   library?: string;
 };
 
 export type MachO = {
-  /** Its own name, where it is a library. */
+  /** The install name of a library. */
   id?: string;
   loads: string[];
   rpaths: string[];
-  /** The oldest macOS it runs on. */
+  /** Minimum macOS version. */
   macos?: string;
   sections: string[];
   imports: Import[];
@@ -20,7 +20,7 @@ export type MachO = {
   signature: "none" | "fits" | "does not fit";
 };
 
-/** Load commands, with the names that <mach-o/loader.h> gives them. */
+/** Load commands, named as in <mach-o/loader.h>. */
 const LC_SYMTAB = 0x2;
 const LC_LOAD_DYLIB = 0xc;
 const LC_ID_DYLIB = 0xd;
@@ -88,7 +88,7 @@ function readSymbols(file: Buffer, command: Buffer, into: MachO): void {
   ];
   for (let at = table; at < table + count * 16; at += 16) {
     const type = file[at + 4]!;
-    // Debugging entries, and names that do not leave the file.
+    // Skips debugging entries and local symbols.
     if (type & 0xe0 || !(type & 0x01) || type & 0x10) continue;
     const name = text(file, strings + file.readUInt32LE(at));
     if ((type & 0x0e) !== 0) {
@@ -100,7 +100,7 @@ function readSymbols(file: Buffer, command: Buffer, into: MachO): void {
   }
 }
 
-/** Whether the hash of every page is the one that was signed. */
+/** Whether every page has its signed hash. */
 function signatureFits(file: Buffer, start: number): boolean {
   const blob = file.subarray(start);
   const directory = codeDirectory(blob);
@@ -111,7 +111,7 @@ function signatureFits(file: Buffer, start: number): boolean {
     number,
   ];
   const [hashBytes, hashType, pageBytes] = [directory[36]!, directory[37]!, 2 ** directory[39]!];
-  // All that comes before the signature is signed, by SHA-256.
+  // The signature covers everything before it, by SHA-256.
   if (hashType !== 2 || limit !== start || pages !== Math.ceil(limit / pageBytes)) return false;
   for (let page = 0; page < pages; page++) {
     const content = file.subarray(page * pageBytes, Math.min((page + 1) * pageBytes, limit));

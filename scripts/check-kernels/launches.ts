@@ -1,5 +1,4 @@
-// What the program asks of MLX on a GPU, for every shape that matters: there is none here, so kernels are recorded
-// instead of run.
+// Records the kernel launches of every relevant shape, without a GPU.
 import { findLibrary } from "../../ffi/native.ts";
 import { warpgroupChunks } from "../../src/device/cuda.ts";
 import { openDevice } from "../../src/device/open.ts";
@@ -59,9 +58,9 @@ const hopper = gpuFacts({ architecture: "sm_90" });
 const HEAD_DIMS = [64, 80, 96, 128, 192, 256, 512];
 const DTYPES = ["float32", "float16", "bfloat16"] as const;
 const KV_HEADS = 2;
-/** Query heads per KV head; a group of threads computes up to 4 together. */
+/** Query heads per KV head; a CTA computes up to 4 together. */
 const HEADS_PER_KV = [1, 2, 3, 4];
-/** One alone, for MLX passes small inputs to Metal in another address space. */
+/** Includes 1, because MLX passes small inputs to Metal in another address space. */
 const TOKENS = [1, 16];
 
 export function recordLaunches(language: Language): readonly Launch[] {
@@ -89,7 +88,7 @@ export function recordLaunches(language: Language): readonly Launch[] {
   return launches;
 }
 
-/** Of the self-test, whose kernels a Mac compiles when nobody who wrote them is there. */
+/** Kernels of the self-test, which users' Macs compile. */
 function recordSelfTest(): void {
   const device = openDevice("metal", {}, recordedKernel);
   const own = /^(latent )?attention|^convolution|^scan/;
@@ -139,7 +138,7 @@ function tablesOf(tokens: number) {
   return { tables: array(packTables(rows, 8)), places: array(packPlaces(places)) };
 }
 
-/** A layer that does nothing to heads and scores, and one that does everything. */
+/** Attention without and with all options for heads and scores. */
 function worksOf(heads: number, headDim: number): LayerWork[] {
   const norm = zeros([headDim], "float32");
   const wavelengths = zeros([headDim / 2], "float32");
@@ -227,7 +226,7 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
     for (const decays of [floats(tokens, heads), floats(tokens, heads * dim)]) {
       recurrence.scan({ x, gates: { decays, betas } }, pool, moves, delta);
     }
-    // As Mamba has them, a head for each channel, and as RWKV 7 has them.
+    // Mamba, with a head per channel, and RWKV 7.
     const byFeature = { ...columns, rate: floats(heads * 16) };
     recurrence.scan(
       { x, gates: { raw, columns: byFeature } },
@@ -242,7 +241,7 @@ function recordRecurrence(language: Language, dtype: Dtype): void {
       moves,
       { ...delta, keyHeads: heads, norm: undefined, deltaRule: false, erasing },
     );
-    // Heads that leave columns of the rows unread.
+    // Heads that read only some columns of the rows.
     const small = { decays: floats(tokens, heads), betas };
     recurrence.scan({ x, gates: small }, floats(2, heads, 64, 96), moves, delta);
     recurrence.free();
@@ -316,7 +315,7 @@ function recordGates(dtype: "float16" | "bfloat16"): void {
   gates.free();
 }
 
-/** Of a token and of many, in rows of fewer packs than a group has threads and of more. */
+/** One token and many, with fewer and more packs per row than a CTA has threads. */
 function recordLookups(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const lookups = new Lookups(recordedKernel);
@@ -328,7 +327,7 @@ function recordLookups(dtype: "float16" | "bfloat16"): void {
   lookups.free();
 }
 
-/** Into the latents of 16 heads, and back. */
+/** To the latents of 16 heads and back. */
 function recordHeadProducts(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const products = new HeadProducts(recordedKernel);
@@ -362,7 +361,7 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
         products.product(x, matrix, { norm, isGated: true });
       }
     }
-    // One token, with the most that a lane has at once.
+    // One token, with the maximum loads in flight per lane.
     for (const inputs of bits === 16 ? [2048, 8192] : [3072, 8192, 10_240]) {
       const x = zeros([1, inputs], dtype);
       const norm = Object.assign((x: MlxArray) => x, { weight: zeros([inputs], dtype), eps: 1e-6 });
@@ -379,7 +378,7 @@ function recordProducts(dtype: "float16" | "bfloat16"): void {
   }
 }
 
-/** One token with a quantized matrix on a Hopper GPU: as many tiles at once as there are, and a head's many. */
+/** One token with a quantized matrix on a Hopper GPU: all tiles resident, and a large output head. */
 function recordStreams(dtype: "float16" | "bfloat16"): void {
   const products = new Products(hopper, recordedKernel);
   for (const [bits, groupSize, outputs, inputs] of [
@@ -407,7 +406,7 @@ function recordStreams(dtype: "float16" | "bfloat16"): void {
   products.free();
 }
 
-/** Many rows with a quantized matrix, where a GPU has wgmma: in groups of each size, in clusters and without. */
+/** Many rows with a quantized matrix, with wgmma: CTAs of each size, with and without clusters. */
 function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
   for (const [tiles, shares, bits, groupSize, ...numbers] of [
     [1, 1, 4, 64, 32, 64, 96, 128, 192, 256],
@@ -439,7 +438,7 @@ function recordWarpgroups(dtype: "float16" | "bfloat16"): void {
   }
 }
 
-/** Some rows with a dense matrix, where a GPU has wgmma: in groups of one warpgroup and two, and in clusters. */
+/** A few rows with a dense matrix, with wgmma: CTAs of one and two warpgroups, and clusters. */
 function recordDense(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const products = new Products(hopper, recordedKernel);
@@ -461,7 +460,7 @@ function recordDense(dtype: "float16" | "bfloat16"): void {
   products.free();
 }
 
-/** Queries, keys and values of prompts with their product, where a GPU has wgmma. */
+/** Queries, keys and values of prompts, fused with their product, with wgmma. */
 function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const [rows, dims, headDim] = [8192, 1024, 128];
@@ -494,7 +493,7 @@ function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
   }
 }
 
-/** Many rows with dense experts, where a GPU has wgmma. */
+/** Many rows with dense experts, with wgmma. */
 function recordWideExperts(dtype: "float16" | "bfloat16"): void {
   using _ = new Scope();
   const products = new Products(hopper, recordedKernel);

@@ -1,5 +1,5 @@
-// A kernel as MLX would hand it to Metal's compiler (its backend/common/metal_kernel.cpp), but that template
-// arguments are declared in the function: clang's OpenCL takes no kernels that are templates.
+// Expands a kernel as MLX does for Metal's compiler (its backend/common/metal_kernel.cpp), except that template
+// arguments are declared in the function: clang's OpenCL accepts no template kernels.
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { Launch } from "./launches.ts";
 
@@ -11,7 +11,7 @@ const types: Partial<Record<Dtype, string>> = {
   uint32: "uint32_t",
 };
 
-/** Those whose names MLX finds in the source become arguments. */
+/** MLX adds those whose names occur in the source as arguments. */
 const attributes = {
   uint: [
     "dispatch_quadgroups_per_threadgroup",
@@ -39,7 +39,7 @@ const attributes = {
   ],
 };
 
-/** MLX passes inputs of fewer elements in constant memory. */
+/** MLX passes inputs with fewer elements in constant memory. */
 const CONSTANT_ELEMENTS = 8;
 
 export function renderKernel(launch: Launch): string {
@@ -50,7 +50,7 @@ export function renderKernel(launch: Launch): string {
     return `constexpr ${typeof value === "number" ? "int" : "bool"} ${constant} = ${value};`;
   });
   const head = `kernel void ${uniqueName(launch)}(${argumentsOf(launch).join(", ")}) { ${constants.join(" ")}`;
-  // Where clang says that a fault is.
+  // The location in clang's errors.
   const label = `${name}<${template.map((pair) => pair.join(" = ")).join(", ")}>`;
   return `${head}\n#line 1 "${label}"\n${source}\n}\n`;
 }
@@ -61,7 +61,7 @@ export function uniqueName(launch: Launch): string {
   return [launch.kernel.name, ...templateOf(launch).map(([, value]) => value), ...passed].join("_");
 }
 
-/** What MLX adds to a function's arguments, behind its arrays. */
+/** Arguments that MLX appends after the arrays. */
 export function attributesOf(source: string): { type: string; name: string }[] {
   return Object.entries(attributes).flatMap(([type, names]) =>
     names.filter((name) => source.includes(name)).map((name) => ({ type, name })),
@@ -74,7 +74,7 @@ function templateOf({ launch }: Launch) {
   });
 }
 
-/** The shapes of inputs, which MLX passes where a source names them, no kernel has asked for. */
+/** No kernel uses the shapes of inputs, which MLX also passes by name. */
 function argumentsOf({ kernel, launch, inputs }: Launch): string[] {
   const passed = inputs.map((input, index) => {
     return `const ${spaceOf(input)} ${typeOf(input.dtype)}* ${kernel.inputs[index]}`;
@@ -93,6 +93,6 @@ function spaceOf({ shape }: Launch["inputs"][number]): string {
 
 function typeOf(dtype: Dtype): string {
   const type = types[dtype];
-  if (!type) throw new Error(`no kernel has had ${dtype} so far: add Metal's name of it`);
+  if (!type) throw new Error(`unknown type ${dtype}: add Metal's name for it`);
   return type;
 }

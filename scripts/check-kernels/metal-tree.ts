@@ -1,9 +1,9 @@
-// What Metal forbids and C++ for OpenCL does not, read from the tree that clang prints of a program.
+// Finds code that Metal forbids but C++ for OpenCL allows, in the AST that clang prints.
 
-/** What every GPU of Apple's has for a group of threads. */
+/** Threadgroup memory of every Apple GPU. */
 export const MOST_SHARED_BYTES = 32 * 1024;
 
-/** Of an element; T is at most a float. */
+/** Element sizes; T is at most a float. */
 const bytes: Record<string, number> = {
   ...{ T: 4, float: 4, half: 2, int: 4, uint: 4 },
   ...{ Four: 16, "typename Vector::Pack": 16, Entry: 8 },
@@ -19,7 +19,7 @@ export function readTree(tree: string): Reading {
   const calls = new Map<string, Set<string>>();
   let within = "";
   for (const [, kind = "", rest = ""] of tree.matchAll(nodes)) {
-    // A type that has another name stands behind it.
+    // The desugared type follows an alias.
     const [, name = "", type = ""] = /(\S+) (?:'[^']*':)?'([^']*)'/.exec(rest) ?? [];
     if (kind === "FunctionDecl") {
       within = `${name} ${type}`;
@@ -28,7 +28,7 @@ export function readTree(tree: string): Reading {
       const known = calls.get(within) ?? new Set();
       if (called) calls.set(within, known.add(`${called} ${calledType}`));
     } else if (type.includes("__generic")) {
-      // OpenCL lets it point anywhere; Metal asks where.
+      // OpenCL has a generic address space; Metal does not.
       const what = kind.endsWith("CastExpr") ? "a cast" : name;
       if (!isImplicit(kind, name, rest)) faults.add(`${what} is without an address space`);
     } else if (kind === "VarDecl") {
@@ -52,7 +52,7 @@ export function readTree(tree: string): Reading {
   return { faults, sharedBytes };
 }
 
-/** Of the copies that the compiler writes: arguments without names, and casts to what may be moved. */
+/** Compiler-generated copies: unnamed arguments, and casts to rvalue references. */
 function isImplicit(kind: string, name: string, rest: string): boolean {
   if (kind.endsWith("CastExpr")) return rest.includes("' xvalue ");
   return name === "used" || name.startsWith("col:");

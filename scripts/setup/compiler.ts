@@ -11,11 +11,11 @@ export type Compiler = {
   cxx: readonly string[];
   c: readonly string[];
   link: readonly string[];
-  /** Libraries that every link ends with. */
+  /** Libraries appended to every link. */
   runtime: readonly string[];
 };
 
-/** The compiler that builds for `wanted`, a system and processor, on this machine; zig goes to `work`. */
+/** The compiler for `wanted`, a system and processor; zig is unpacked to `work`. */
 export async function findCompiler(wanted: string, work: string): Promise<Compiler> {
   const here = `${process.platform}-${process.arch}`;
   if (wanted === here) {
@@ -40,7 +40,7 @@ function findCxx(): string | undefined {
   for (const name of named ? [named] : ["c++", "g++", "clang++"]) {
     if (Bun.which(name) && acceptsCxx20(name)) return name;
   }
-  if (named) throw new SetupError(`CXX names ${named}, and that does not compile C++20`);
+  if (named) throw new SetupError(`CXX is ${named}, which does not compile C++20`);
   return undefined;
 }
 
@@ -52,7 +52,7 @@ function acceptsCxx20(name: string): boolean {
 function gnuLike(command: string): Compiler {
   return {
     cxx: [command, "-std=c++20"],
-    // A C++ compiler takes a C file for C++ unless it is told.
+    // A C++ compiler treats C files as C++ unless told otherwise.
     c: [command, "-x", "c"],
     link: [command, "-shared"],
     runtime: [],
@@ -63,7 +63,7 @@ function gnuLike(command: string): Compiler {
  * libstdc++, and strings, functions and exceptions pass between the two libraries, so libmlxc is compiled
  * with the headers of libstdc++ and linked with the one of this machine. */
 async function zigForLinux(here: string, work: string): Promise<Compiler> {
-  console.error("mlx-serve: there is no C++20 compiler; building with zig and libstdc++'s headers");
+  console.error("mlx-serve: no C++20 compiler found; building with zig and libstdc++'s headers");
   const headers = await fetchCxxHeaders(join(work, "headers-of-libstdc++"));
   const zig = await unpackZig(here, work);
   const processor = here === "linux-x64" ? "x86_64" : "aarch64";
@@ -78,7 +78,7 @@ async function zigForLinux(here: string, work: string): Promise<Compiler> {
     ),
     c: [...zig, "cc", ...target],
     link: [...zig, "cc", ...target, "-shared", "-s"],
-    // apt is a C++ program, so these are there; zig would link an unwinder of its own for -lgcc_s.
+    // apt is a C++ program, so these exist; for -lgcc_s, zig would link its own unwinder.
     runtime: [`/usr/lib/${multiarch}/libstdc++.so.6`, `/lib/${multiarch}/libgcc_s.so.1`],
   };
 }
@@ -96,7 +96,7 @@ async function zigForMac(here: string, work: string): Promise<Compiler> {
   };
 }
 
-/** The command that runs zig, with its caches beside it. */
+/** The command that runs zig, with its caches next to it. */
 async function unpackZig(here: string, work: string): Promise<string[]> {
   const folder = join(work, "zig");
   const program = join(folder, "ziglang", "zig");

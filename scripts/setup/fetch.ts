@@ -1,6 +1,5 @@
-// Fetches pinned files with the ordinary clients of their registries and checks each file's SHA-256.
-// They are kept, so that a rebuild needs no network. The folder in MLX_SERVE_DOWNLOADS is searched first:
-// a machine without a network is set up from files carried there.
+// Downloads pinned files with the standard clients of their registries and verifies their SHA-256. Files are kept, so
+// that a rebuild needs no network. The folder in MLX_SERVE_DOWNLOADS is searched first, for machines without a network.
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
 import { homedir } from "node:os";
@@ -38,7 +37,7 @@ export function fetchCrate(pin: Crate): Promise<string> {
     requireCargo();
     const name = `${pin.package}@${pin.version}`;
     console.error(`mlx-serve: fetching ${name} with cargo`);
-    // `cargo info` downloads the crate, and none of its dependencies.
+    // `cargo info` downloads the crate without dependencies.
     const failure = `cargo could not fetch ${name}; run the command again`;
     await runQuietly(["cargo", "info", name], failure);
     const cache = join(process.env.CARGO_HOME ?? join(homedir(), ".cargo"), "registry", "cache");
@@ -63,7 +62,7 @@ export async function fetchCxxHeaders(folder: string): Promise<string> {
   return folder;
 }
 
-/** A program of the distribution and what it needs that this machine lacks, unpacked into `folder`. */
+/** Unpacks a program of the distribution, with its missing dependencies, into `folder`. */
 export async function fetchProgram(name: string, folder: string): Promise<void> {
   const failure = `${name} could not be fetched with apt-get: run the command again, or install it`;
   const state = await withApt(folder, failure, [
@@ -72,7 +71,7 @@ export async function fetchProgram(name: string, folder: string): Promise<void> 
   await unpackDebs(join(state, "archives"), folder, failure);
 }
 
-/** Runs apt in `folder`, with state of its own, which takes no root: the system's may be out of date, or empty. */
+/** Runs apt without root, with its state in `folder`: the system's state may be outdated or empty. */
 async function withApt(folder: string, failure: string, args: readonly string[]): Promise<string> {
   const state = join(folder, "apt");
   for (const path of ["lists", "archives"]) {
@@ -98,7 +97,7 @@ async function unpackDebs(from: string, to: string, failure: string): Promise<vo
   for (const file of files) await runQuietly(["dpkg-deb", "-x", join(from, file), to], failure);
 }
 
-/** Python unpacks both kinds of archive, and is needed for pip already. */
+/** Unpacks with Python, which supports both kinds of archive and is already required for pip. */
 export async function unpack(
   kind: "zipfile" | "tarfile",
   archive: string,
@@ -108,7 +107,7 @@ export async function unpack(
   await runQuietly(command, `${basename(archive)} could not be unpacked: is the disk full?`);
 }
 
-/** `download` puts the file into the folder it is given. The file is kept if its hash is the pinned one. */
+/** `download` writes the file into the given folder. The file is kept if its hash matches the pin. */
 async function fetchPinned(
   pin: Wheel | Crate,
   download: (staging: string) => Promise<void>,

@@ -24,7 +24,7 @@ export async function makeNative(name: pins.Target = target()): Promise<void> {
   console.error(`mlx-serve: building MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
   const crate = await fetchCrate(pins.mlxC);
   const wheel = await fetchWheel(pins.mlx[name]);
-  // libmlx for CUDA has the same interface, but its headers need CUDA to compile.
+  // libmlx for CUDA has the same interface, but its headers do not compile without CUDA.
   const headers = name === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
   const blasPin = pins.openBlas[`${system}-${processor}`];
   const blas = blasPin ? await fetchWheel(blasPin) : undefined;
@@ -85,15 +85,14 @@ async function unpackBlas(wheel: string, work: string): Promise<string> {
 const ownFolder = join(import.meta.dir, "..", "..", "ffi");
 
 /**
- * Sources that are compiled as one: most of the time would go into MLX's headers, which are then read once for all of
- * them.
+ * Sources that are compiled as one unit, because parsing MLX's headers takes most of the time.
  */
 type Unit = { name: string; sources: readonly string[]; flags: readonly string[] };
 
 type Ingredients = {
   target: pins.Target;
   compiler: Compiler;
-  /** mlx-c's folder. */
+  /** The folder of mlx-c. */
   mlxC: string;
   /** The folder of a wheel with libmlx and its headers. */
   mlx: string;
@@ -131,7 +130,7 @@ async function buildLibrary(from: Ingredients, library: string): Promise<void> {
   const placed = mac
     ? ["-Wl,-rpath,@loader_path", `-Wl,-install_name,@rpath/${name}`]
     : ["-Wl,-rpath,$ORIGIN", `-Wl,-soname,${name}`];
-  // The loader searches in this order, so that OpenBLAS comes before the BLAS of libmlx.
+  // The loader searches in this order: OpenBLAS before the BLAS of libmlx.
   const linked = openBlas ? [`-L${dirname(openBlas)}`, "-lscipy_openblas"] : [];
   linked.push(join(from.mlx, "lib", mac ? "libmlx.dylib" : "libmlx.so"), ...compiler.runtime);
   const link = [...compiler.link, ...placed, ...objects, ...linked, "-o", library];
@@ -142,7 +141,7 @@ function includeOf(source: string): string {
   return `#include ${JSON.stringify(source)}\n`;
 }
 
-/** In halves, for two cores. */
+/** Split in halves, for two cores. */
 async function mlxCUnits(mlxC: string): Promise<Unit[]> {
   const folder = join(mlxC, "mlx", "c");
   const names = (await readdir(folder)).filter((name) => name.endsWith(".cpp")).sort();
@@ -185,7 +184,7 @@ function ownUnits(target: pins.Target, withBlas: boolean): Unit[] {
 
 type Unpacked = { unpacked: string; mlxC: string; openBlas: string | undefined };
 
-/** The licenses of what has gone into the libraries, for `mlx-serve version --licenses`. */
+/** The licenses of the libraries' components, for `mlx-serve version --licenses`. */
 async function keepLicenses({ unpacked, mlxC, openBlas }: Unpacked, folder: string): Promise<void> {
   const include = join(unpacked, "mlx", "include");
   const copies: Record<string, string | undefined> = {
@@ -219,7 +218,7 @@ function firstComment(source: string): string {
   return `${comment.replace(/^ ?\* ?/gm, "").trim()}\n`;
 }
 
-/** Every libmlxc for Linux can record CUDA graphs: it looks for CUDA's driver when it needs it. */
+/** Every libmlxc for Linux can record CUDA graphs: it loads CUDA's driver on demand. */
 function hasCuda(system: string | undefined): boolean {
   return system === "linux";
 }

@@ -1,4 +1,4 @@
-// Programs that are not ours and that scripts run: the machine's own, or the distribution's, unpacked in the cache.
+// Finds external programs for scripts: installed ones, or packages of the distribution unpacked into the cache.
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -7,7 +7,7 @@ import { fetchProgram } from "./fetch.ts";
 
 export type Program = { path: string; env: Record<string, string | undefined> };
 
-/** `path`: where the package has it. */
+/** `path`: its path in the package. */
 export async function findProgram(name: string, path: string): Promise<Program> {
   const own = Bun.which(basename(path)) ?? (existsSync(`/${path}`) ? `/${path}` : undefined);
   if (own) return { path: own, env: process.env };

@@ -1,4 +1,4 @@
-// The programs that set-up runs: finding them, saying how to install them, running them.
+// Finds and runs the programs that set-up needs, and says how to install missing ones.
 import { access, constants, mkdir } from "node:fs/promises";
 
 /** A one-line error that the user can fix. */
@@ -21,7 +21,7 @@ function same(name: string, others: Partial<Record<Manager, string>>): Record<Ma
   return Object.fromEntries(names) as Record<Manager, string>;
 }
 
-/** Throws one line that names every missing tool and the command that installs them. */
+/** Throws an error that names all missing tools and the command to install them. */
 export function requireTools(tools: readonly Tool[]): void {
   const missing = tools.filter((tool) => !present(tool));
   if (missing.length === 0) return;
@@ -37,10 +37,10 @@ export function installCommand(tools: readonly Tool[]): string {
   return manager ? `${manager} ${verb} ${names}` : `your package manager (${names})`;
 }
 
-/** `cargo info` came with it. */
+/** The first version with `cargo info`. */
 const OLDEST_CARGO = "1.82.0";
 
-/** Throws one line where cargo is missing, too old, or rustup's without a toolchain. */
+/** Throws if cargo is missing, too old, or rustup's without a toolchain. */
 export function requireCargo(): void {
   requireTools(["cargo"]);
   const { exitCode, stdout } = Bun.spawnSync(["cargo", "--version"], { stderr: "ignore" });
@@ -90,7 +90,7 @@ export async function writableDirectory(path: string): Promise<string> {
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     throw new SetupError(
-      `cannot write to ${path} (${code}): name another folder in MLX_SERVE_CACHE`,
+      `cannot write to ${path} (${code}): set MLX_SERVE_CACHE to another folder`,
     );
   }
 }

@@ -1,4 +1,4 @@
-// What a client of the soak does at a time, each with its own way to be wrong.
+// The actions of soak clients, each with its own check.
 import OpenAI, { APIError, APIUserAbortError } from "openai";
 import type { Random } from "../../test/support/random.ts";
 
@@ -17,7 +17,7 @@ const questions = [
   "What do bees make?",
 ];
 
-/** Long enough that several do not fit the pool, with a shared prefix. */
+/** A shared prefix, long enough that several prompts exceed the pool. */
 const background = "The harbour was quiet, and the boats lay side by side. ".repeat(40);
 
 const schema = {
@@ -50,7 +50,7 @@ export async function makeVisits(url: string, apiKey: string): Promise<Visit[]> 
     new OpenAI({ baseURL: `${url}${path}`, apiKey, maxRetries: 0 });
   const [client, batch] = [clientOf("/v1"), clientOf("/v1/batch")];
 
-  // What each question gets from a server that does nothing else.
+  // The answer of an otherwise idle server to each question.
   const alone = new Map<string, string | null>();
   for (const question of questions) {
     const { choices } = await client.chat.completions.create(chat(question));
@@ -149,7 +149,7 @@ export async function makeVisits(url: string, apiKey: string): Promise<Visit[]> 
   }));
 }
 
-/** Throws what should not have been. */
+/** Rethrows unexpected errors. */
 function outcomeOf(error: unknown, isNonsense: boolean): Outcome {
   if (error instanceof APIUserAbortError) return "gone";
   if (error instanceof APIError && error.status === 429) return "refused for now";

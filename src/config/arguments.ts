@@ -1,13 +1,13 @@
-// Settings as a command line that means the same from any folder and in any shell.
+// Writes settings as a command line that works from any folder and shell.
 import type { LoadedSettings } from "./load.ts";
 
 export type CommandSettings = {
   readonly flags: readonly string[];
-  /** Secrets: other users of the machine can see flags. */
+  /** Secrets, since flags are visible to other users of the machine. */
   readonly variables: Readonly<Record<string, string>>;
 };
 
-/** Of what flags and variables have set; the settings file is read at each start. */
+/** Covers only flags and variables: the settings file is read at each start. */
 export function commandSettings({ settings, written }: LoadedSettings): CommandSettings {
   const secrets = written.filter(({ setting }) => setting.isSecret);
   const others = written.filter(({ setting }) => !setting.isSecret);

@@ -1,11 +1,11 @@
-// The settings for people: for `mlx-serve serve --help`, and the tables of the documentation.
+// Describes the settings for `mlx-serve serve --help` and the documentation.
 import { offFlag, type Setting, sections, settingList } from "./settings.ts";
 
 const introduction =
   "Each setting is a flag, a variable, or a key of a TOML " +
-  "file (--max-batch-size 8, MLX_SERVE_MAX_BATCH_SIZE=8, max_batch_size = 8). A flag goes before a " +
-  "variable, a variable before the file. A list is given with commas, or by its flag several " +
-  "times; a size as 512MB or 4GiB, a time as 90s or 10m.";
+  "file (--max-batch-size 8, MLX_SERVE_MAX_BATCH_SIZE=8, max_batch_size = 8). Flags override " +
+  "variables, which override the file. Lists are separated by commas or given by repeating the " +
+  "flag; sizes are written as 512MB or 4GiB, durations as 90s or 10m.";
 
 export function settingsHelp(width: number): string {
   const parts = sections.map((section) => {
@@ -19,7 +19,7 @@ export function settingsHelp(width: number): string {
   return [Bun.wrapAnsi(introduction, width), ...parts].join("\n\n");
 }
 
-/** One table a section. */
+/** One table per section. */
 export function settingsMarkdown(): string {
   const tables = sections.map((section) => {
     const rows = settingsOf(section).map((setting) => {
@@ -52,7 +52,7 @@ function purpose({ text, values }: Setting): string {
   return typeof values === "object" ? `${text} One of ${values.join(", ")}.` : text;
 }
 
-/** Its variables and its other flags. */
+/** The variables and other flags of a setting. */
 function others({ variable, aliases = [], sets = {}, variables = [] }: Setting): string[] {
   return [variable, ...variables, ...aliases, ...Object.keys(sets)];
 }

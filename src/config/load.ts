@@ -11,9 +11,9 @@ import { otherVariables } from "./variables.ts";
 
 export type LoadedSettings = {
   settings: Settings;
-  /** The flag, the variable or the file's key that has set it, or "default". */
+  /** The flag, variable or key of the file that set each, or "default". */
   sources: Readonly<Record<keyof Settings, string>>;
-  /** What flags and variables have set, as it was written but for paths, which are absolute. */
+  /** Values from flags and variables as written, with absolute paths. */
   written: readonly { readonly setting: Setting; readonly value: unknown }[];
 };
 
@@ -43,7 +43,7 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   };
 }
 
-/** Takes the flags of some settings, by all of their names, out of a verb's arguments. */
+/** Extracts the flags of some settings, under all their names, from a verb's arguments. */
 export function takeSettings<K extends keyof Settings>(
   args: readonly string[],
   keys: readonly K[],
@@ -69,7 +69,7 @@ const flagTable = new Map(
   ),
 );
 
-/** Other programs' flags, and ours. */
+/** Flags of other programs, and the equivalents here. */
 const otherFlags: Readonly<Record<string, string>> = {
   "-v": "--verbose or --version",
   "-V": "--version",
@@ -95,7 +95,7 @@ function readFlags(args: readonly string[]): Layer {
   const [model] = models;
   if (models.length + (layer.has("model") ? 1 : 0) > 1) {
     // An extra argument may be a second key, so it is not shown.
-    throw new UsageError("there is more than one model; a flag with several values is repeated");
+    throw new UsageError("more than one model given; repeat a flag to give it several values");
   }
   if (model !== undefined) {
     const setting = settingByName.get("model")!;
@@ -104,7 +104,7 @@ function readFlags(args: readonly string[]): Layer {
   return layer;
 }
 
-/** The setting of a flag, with or without a value behind it. */
+/** The setting of a flag, with or without an inline value. */
 function settingOf(arg: string): Setting | undefined {
   return flagTable.get(flagIn(arg).flag)?.setting;
 }
@@ -163,7 +163,7 @@ function readVariables(env: Environment): Layer {
 
 function readNamedFile(named: Given, env: Environment): Layer {
   const path = pathOf(named, env);
-  if (!existsSync(path)) throw new UsageError(`${named.source}: there is no ${path}`);
+  if (!existsSync(path)) throw new UsageError(`${named.source}: ${path} does not exist`);
   return readFile(path);
 }
 
@@ -178,7 +178,7 @@ function readFile(path: string): Layer {
     const name = key.replaceAll("-", "_");
     const setting = settingList.find((each) => each.name === name);
     if (!setting) throw unknownName(`${path}: ${shortened(key)}`, nearestSetting(name)?.name);
-    if (setting.key === "config") throw new UsageError(`${path}: config: a file names no other`);
+    if (setting.key === "config") throw new UsageError(`${path}: config: cannot be set in a file`);
     layer.set(setting.key, { setting, written, source: `${path}: ${key}`, folder: dirname(path) });
   }
   // Records which file the settings come from.
@@ -196,7 +196,7 @@ function parseToml(path: string): object {
   try {
     return Bun.TOML.parse(text);
   } catch {
-    // Bun's message has no line number, and may contain a key.
+    // Bun's message lacks the line number and may contain a key.
     const lines = text.split("\n");
     const whole = lines.findLastIndex((_, end) => isToml(lines.slice(0, end).join("\n")));
     throw new UsageError(`${path}: line ${whole + 1} is not TOML`);

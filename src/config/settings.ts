@@ -1,6 +1,6 @@
-// The settings of `mlx-serve serve`, defined once: valid values, default and all spellings. The flags, the
-// environment variables, the settings file, the help, the shell completions and the documentation are
-// generated from this. Parsed sizes are in bytes and durations in milliseconds.
+// The settings of `mlx-serve serve`: valid values, defaults and all spellings. Flags, environment variables, the
+// settings file, help, shell completions and documentation are generated from this table. Parsed sizes are in
+// bytes, durations in milliseconds.
 import { isIP } from "node:net";
 import { z } from "zod";
 
@@ -23,11 +23,11 @@ export type About = {
   metavar?: string;
   /** Other flags with a value. */
   aliases?: readonly string[];
-  /** Flags without a value, and what they set. */
+  /** Flags without a value, and the value each sets. */
   sets?: Readonly<Record<string, unknown>>;
   /** Other variables. */
   variables?: readonly string[];
-  /** What a value may be, for the shells. */
+  /** Possible values, for shell completion. */
   values?: "model" | "file" | readonly string[];
   isList?: true;
   isSecret?: true;
@@ -48,10 +48,10 @@ function number(least: number, most: number) {
   return z.preprocess(numeric, z.number(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** A list in the file is not accepted as a string, even if it has one item. */
+/** A list in the file does not count as a string, even with one item. */
 const wordOf = (raw: unknown) => (typeof raw === "object" ? "" : String(raw));
 
-/** A number with or without one of these units, as in 4GiB. */
+/** A number with an optional unit, such as 4GiB. */
 function quantityIn(units: Readonly<Record<string, number>>) {
   return (raw: unknown) => {
     const [, count, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]*)$/i.exec(wordOf(raw)) ?? [];
@@ -60,7 +60,7 @@ function quantityIn(units: Readonly<Record<string, number>>) {
   };
 }
 
-// A bare G is left out: it is 10^9 to some programs, and 2^30 to others.
+// Excludes a bare G, which is 10^9 in some programs and 2^30 in others.
 const bytes = quantityIn({
   "": 1,
   b: 1,
@@ -68,7 +68,7 @@ const bytes = quantityIn({
   ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
 });
 const milliseconds = quantityIn({ "": 1e3, ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5 });
-// As vLLM reads them: 32k is 32000, and 32K is 32768.
+// As in vLLM: 32k is 32000, 32K is 32768.
 const tokens = quantityIn({ "": 1, k: 1e3, K: 2 ** 10, m: 1e6, M: 2 ** 20 });
 
 function size(least: string, most: string) {
@@ -87,7 +87,7 @@ function tokenCount(least: number, most: number) {
   return z.preprocess(tokens, z.int(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** The word auto, or what else it may be. */
+/** The word auto, or a value of the schema. */
 function autoOr<T extends z.ZodType>(schema: T) {
   const isAuto = (raw: unknown) => wordOf(raw).toLowerCase() === "auto";
   return z.unknown().transform((raw, context): "auto" | z.output<T> => {
@@ -111,7 +111,7 @@ function onOff() {
   return z.preprocess(read, z.boolean("true or false"));
 }
 
-/** One of these, case-insensitive, or an alias of one. */
+/** One of the choices or aliases, case-insensitive. */
 function oneOf<const T extends readonly string[]>(
   choices: T,
   others: Readonly<Record<string, T[number]>> = {},
@@ -130,14 +130,14 @@ function text(
   return z.string(wanted).refine(isRight, wanted);
 }
 
-/** From a repeated flag, a comma-separated string, or a list in the file. */
+/** Accepts a repeated flag, a comma-separated string, or a list in the file. */
 function list(wanted: string, isRight?: (value: string) => boolean) {
   const read = (raw: unknown) =>
     [raw].flat().flatMap((each: unknown) => (typeof each === "string" ? listed(each) : each));
   return z.preprocess(read, z.array(text(wanted, isRight), wanted));
 }
 
-/** First and last layers, as in 0-19,20-39. */
+/** First and last layers of each rank, such as 0-19,20-39. */
 function layerRanges() {
   const wanted = "a range of layers for each rank, such as 0-19,20-39";
   const read = (raw: unknown) =>
@@ -154,7 +154,7 @@ function layerRanges() {
 function listed(value: string): unknown {
   if (!/^\[\s*"/.test(value)) return value.split(",").map((part) => part.trim());
   try {
-    return JSON.parse(value); // as vLLM takes --allowed-origins
+    return JSON.parse(value); // vLLM's format of --allowed-origins
   } catch {
     return undefined;
   }
@@ -176,7 +176,7 @@ export const Settings = z.strictObject({
     .prefault("default")
     .register(about, {
       section: "Model",
-      text: 'What is served: a folder, a GGUF file, a repo of the cache (org/name), a short name of `mlx-serve models`, or "default". It may stand without its flag.',
+      text: 'The model to serve: a folder, a GGUF file, a repo of the cache (org/name), a short name listed by `mlx-serve models`, or "default". The flag itself may be omitted.',
       metavar: "<model>",
       aliases: ["-m"],
       values: "model",
@@ -187,27 +187,27 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Model",
-      text: "Names for it in place of its own: it is listed under each, and the first is in answers; requests may still ask for it by its own name and by default. Or pattern=model, as in claude-*=default: names that fit mean that model, where no model has them.",
+      text: 'Names of the served model. It is listed under each; answers use the first; its own name and "default" keep working. Or pattern=model, such as claude-*=default, which maps all other names that match to a model.',
       metavar: "<name>",
       aliases: ["--alias", "-a"],
       isList: true,
     }),
   dtype: oneOf(dtypes, { half: "float16", float: "float32" }).prefault("auto").register(about, {
     section: "Model",
-    text: "The type of the weights that are not quantized, and of the KV cache; auto is the model's own.",
+    text: "Data type of unquantized weights and of the KV cache; auto uses the model's own.",
     metavar: "<type>",
     values: dtypes,
   }),
   keepUnpacked: onOff().optional().register(about, {
     section: "Model",
-    text: "On CUDA, also keep a dequantized 16-bit copy of weights of 8 bits and less: prefill and large batches are faster, at the cost of its memory. Without it, where the copy takes a tenth of the GPU's free memory or less.",
+    text: "On CUDA, also keep a dequantized 16-bit copy of quantized weights, which speeds up prefill and large batches but takes memory. By default, only if the copy takes at most a tenth of the GPU's free memory.",
   }),
   maxModelLen: autoOr(tokenCount(0, 2 ** 24))
     .transform((length) => (length === 0 ? undefined : length))
     .optional()
     .register(about, {
       section: "Model",
-      text: "The longest context, prompt and answer together; without it, or with 0, the model's own, or what the default KV cache holds. With auto, the longest that there is memory for.",
+      text: "Maximum context length, prompt and answer together. By default, or with 0, the model's own, or less if the default KV cache is smaller; auto uses the maximum that fits in memory.",
       metavar: "<tokens>",
       aliases: ["--ctx-size", "-c"],
     }),
@@ -215,7 +215,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Model",
-      text: "A file with a chat template (Jinja) to use in place of the model's own.",
+      text: "A file with a Jinja chat template that replaces the model's own.",
       metavar: "<file>",
       aliases: ["--chat-template-file"],
       values: "file",
@@ -224,7 +224,7 @@ export const Settings = z.strictObject({
     .prefault(2)
     .register(about, {
       section: "Model",
-      text: "Models loaded at once; the least recently used idle one is evicted for another.",
+      text: "Maximum number of loaded models; to load another, the least recently used idle one is unloaded.",
       metavar: "<n>",
       aliases: ["--models-max"],
     }),
@@ -232,59 +232,59 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Model",
-      text: "Unload a model after it has been idle this long; without it, none is unloaded.",
+      text: "Idle time after which a model is unloaded; never by default.",
       metavar: "<time>",
       aliases: ["--sleep-idle-seconds"],
     }),
 
   host: text("an address or a name, without a port", isHost).prefault("127.0.0.1").register(about, {
     section: "Server",
-    text: "The address to listen on. One that others can reach needs keys.",
+    text: "The address to listen on. Keys are required if other machines can reach it.",
     metavar: "<address>",
   }),
   port: whole(0, 65535).prefault(8080).register(about, {
     section: "Server",
-    text: "The port to listen on; 0 takes any that is free.",
+    text: "The port to listen on; 0 chooses a free one.",
     metavar: "<n>",
   }),
   ollamaPort: whole(0, 65535).optional().register(about, {
     section: "Server",
-    text: "A second port to listen on; clients of Ollama look for 11434.",
+    text: "A second port to listen on; clients of Ollama expect 11434.",
     metavar: "<n>",
   }),
   maxBodySize: size("1KiB", "1GiB").prefault("16MiB").register(about, {
     section: "Server",
-    text: "The largest body of a request.",
+    text: "Maximum size of a request body.",
     metavar: "<size>",
   }),
   streamBuffer: whole(1, 2 ** 20)
     .prefault(2048)
     .register(about, {
       section: "Server",
-      text: "How many tokens a client may fall behind its stream before it is disconnected.",
+      text: "Maximum unread tokens of a stream before its client is disconnected.",
       metavar: "<tokens>",
     }),
   maxResponseStorage: size("0", "16TiB").prefault("64MiB").register(about, {
     section: "Server",
-    text: "What the stored responses of one key may take; the oldest are deleted. 0 stores none.",
+    text: "Maximum storage for responses per key; the oldest are deleted. 0 stores none.",
     metavar: "<size>",
   }),
   requestTimeout: duration("1s", "24h").optional().register(about, {
     section: "Server",
-    text: "Abort a request that takes longer; without it, there is no limit.",
+    text: "Maximum duration of a request; unlimited by default.",
     metavar: "<time>",
   }),
   drainTimeout: duration("0s", "1h")
     .prefault("30s")
     .register(about, {
       section: "Server",
-      text: "How long running requests may take to finish when the server shuts down.",
+      text: "Maximum time that running requests get to finish at shutdown.",
       metavar: "<time>",
       aliases: ["--shutdown-timeout"],
     }),
   config: text("the path of a file").optional().register(about, {
     section: "Server",
-    text: "A file of settings (TOML); without it, mlx-serve/config.toml in $XDG_CONFIG_HOME or ~/.config, where it is there.",
+    text: "A TOML file of settings; by default mlx-serve/config.toml in $XDG_CONFIG_HOME or ~/.config, if it exists.",
     metavar: "<file>",
     values: "file",
   }),
@@ -293,26 +293,26 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Security",
-      text: "A key that clients must send. Other users of the machine can see flags: the variable and the files are safer.",
+      text: "A key that clients must send. Flags are visible to other users of the machine: the variable and the files are safer.",
       metavar: "<key>",
       isList: true,
       isSecret: true,
     }),
   keysFile: text("the path of a file").optional().register(about, {
     section: "Security",
-    text: "A file of keys with names, tiers and limits, kept by `mlx-serve keys`.",
+    text: "A file of keys with names, tiers and limits, managed by `mlx-serve keys`.",
     metavar: "<file>",
     values: "file",
   }),
   insecureNoAuth: onOff().prefault(false).register(about, {
     section: "Security",
-    text: "Listen on an address that others can reach, without any key.",
+    text: "Allow an address that other machines can reach without any key.",
   }),
   allowedHosts: list("names or addresses of this server", (host) => /^[^\s/]+$/.test(host))
     .prefault([])
     .register(about, {
       section: "Security",
-      text: "Names accepted in the Host header of requests, in addition to the address it listens on.",
+      text: "Names accepted in the Host header, in addition to the address of --host.",
       metavar: "<name>",
       isList: true,
     }),
@@ -320,7 +320,7 @@ export const Settings = z.strictObject({
     .prefault([])
     .register(about, {
       section: "Security",
-      text: "Origins of web pages that may send requests; * is any.",
+      text: "Origins of web pages that may send requests; * allows any.",
       metavar: "<origin>",
       aliases: ["--cors-origins"],
       isList: true,
@@ -330,7 +330,7 @@ export const Settings = z.strictObject({
     .prefault(true)
     .register(about, {
       section: "Batching",
-      text: "Run many requests in one batch. Without it they are answered one at a time.",
+      text: "Run requests concurrently in one batch; otherwise, one at a time.",
       sets: {
         "--enable-batching": true,
         "--cont-batching": true,
@@ -343,7 +343,7 @@ export const Settings = z.strictObject({
     .prefault(32)
     .register(about, {
       section: "Batching",
-      text: "Sequences that run at once.",
+      text: "Maximum sequences that run concurrently.",
       metavar: "<n>",
       aliases: ["--max-num-seqs", "-np", "--decode-concurrency"],
     }),
@@ -351,18 +351,18 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The most tokens that one step computes, prefill and decode together; by default 8448 on an NVIDIA GPU and 512 elsewhere, or fewer where memory is short. A step has fewer where they would take longer than --step-time, and on an NVIDIA GPU 2048 at most beside twelve streams for each prompt.",
+      text: "Maximum tokens per step, prefill and decode together; by default 8448 on an NVIDIA GPU and 512 elsewhere, or fewer if memory is short. A step computes fewer if it would exceed --step-time, and on an NVIDIA GPU at most 2048 if twelve or more streams decode per prompt.",
       metavar: "<tokens>",
       aliases: ["--max-num-batched-tokens", "--batch-size", "-b"],
     }),
   stepTime: duration("1ms", "1m").optional().register(about, {
     section: "Batching",
-    text: "How long a step with prompts may take: streams wait for it, and on a Mac the screen may. By default 100ms on a Mac's GPU and 250ms elsewhere.",
+    text: "Target duration of a step with prefill, during which streams stall, and on a Mac possibly the screen; by default 100ms on a Mac's GPU and 250ms elsewhere.",
     metavar: "<time>",
   }),
   maxQueue: whole(1, 100_000).prefault(1000).register(about, {
     section: "Batching",
-    text: "Requests that may wait in the queue; more are refused. A key may have as many as it leaves places free.",
+    text: "Maximum queued requests; more are refused. A key may hold at most as many places as remain free.",
     metavar: "<n>",
   }),
   prefixCaching: onOff()
@@ -379,57 +379,57 @@ export const Settings = z.strictObject({
     }),
   agentMarks: onOff().prefault(false).register(about, {
     section: "Batching",
-    text: "Keep what agents write into prompts that means nothing and changes with every request, such as Claude Code's billing line: prefixes behind it are then never reused.",
+    text: "Keep per-request marks that agents write into prompts, such as Claude Code's billing line. By default they are removed, since they prevent prefix cache hits.",
   }),
   warmUp: onOff().prefault(false).register(about, {
     section: "Batching",
-    text: "Compile a GPU's kernels when a model is loaded, for all sizes of batches, and not when they are first needed.",
+    text: "Compile GPU kernels for all batch sizes when a model is loaded, instead of on first use.",
   }),
   kvMemory: size("1MiB", "16TiB")
     .optional()
     .register(about, {
       section: "Batching",
-      text: "Memory for the KV cache of a model.",
+      text: "Size of a model's KV cache.",
       metavar: "<size>",
       aliases: ["--kv-cache-memory-bytes"],
     }),
   snapshotMemory: size("1MiB", "16TiB").optional().register(about, {
     section: "Batching",
-    text: "Of the KV cache's memory, what is for snapshots of recurrent states; by default a quarter.",
+    text: "Part of the KV cache's memory for snapshots of recurrent states; by default a quarter.",
     metavar: "<size>",
   }),
   blockPoolSize: whole(1, 2 ** 24)
     .optional()
     .register(about, {
       section: "Batching",
-      text: "The KV cache of a model in blocks of 32 tokens, in place of a size in bytes.",
+      text: "Size of a model's KV cache in blocks of 32 tokens, instead of bytes.",
       metavar: "<blocks>",
     }),
 
   dataDir: text("the path of a folder").optional().register(about, {
     section: "Files and batches",
-    text: "Where stored responses, uploaded files and batches are kept; without it, the folder data in the cache folder of mlx-serve.",
+    text: "The folder for stored responses, uploaded files and batches; by default data in mlx-serve's cache folder.",
     metavar: "<folder>",
     values: "file",
   }),
   maxFileSize: size("1KiB", "16GiB").prefault("200MiB").register(about, {
     section: "Files and batches",
-    text: "The largest file that may be uploaded.",
+    text: "Maximum size of an uploaded file.",
     metavar: "<size>",
   }),
   maxFileStorage: size("1KiB", "16TiB").prefault("4GiB").register(about, {
     section: "Files and batches",
-    text: "What the files of one key may take; once they do, no more can be uploaded.",
+    text: "Maximum storage for files per key.",
     metavar: "<size>",
   }),
   maxFiles: whole(1, 1_000_000).prefault(1000).register(about, {
     section: "Files and batches",
-    text: "Files that one key may have.",
+    text: "Maximum number of files per key.",
     metavar: "<n>",
   }),
   maxBatches: whole(1, 10_000).prefault(16).register(about, {
     section: "Files and batches",
-    text: "Unfinished batches that one key may have.",
+    text: "Maximum unfinished batches per key.",
     metavar: "<n>",
   }),
 
@@ -437,7 +437,7 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The default temperature of requests; 0 is greedy.",
+      text: "Default temperature of requests; 0 is greedy.",
       metavar: "<x>",
       aliases: ["--temp"],
     }),
@@ -446,24 +446,24 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The default top_p of requests.",
+      text: "Default top_p of requests.",
       metavar: "<x>",
     }),
   topK: whole(0, 1_000_000).optional().register(about, {
     section: "Sampling defaults",
-    text: "The default top_k of requests; 0 is off.",
+    text: "Default top_k of requests; 0 disables it.",
     metavar: "<n>",
   }),
   minP: number(0, 1).optional().register(about, {
     section: "Sampling defaults",
-    text: "The default min_p of requests.",
+    text: "Default min_p of requests.",
     metavar: "<x>",
   }),
   maxTokens: whole(1, 2 ** 24)
     .optional()
     .register(about, {
       section: "Sampling defaults",
-      text: "The default max_tokens of requests.",
+      text: "Default max_tokens of requests.",
       metavar: "<tokens>",
       aliases: ["--predict", "--n-predict", "-n"],
     }),
@@ -472,7 +472,7 @@ export const Settings = z.strictObject({
     .prefault("info")
     .register(about, {
       section: "Logging",
-      text: "The lowest level that is logged; debug has a line for each step.",
+      text: "Minimum log level; debug logs every step.",
       metavar: "<level>",
       sets: { "--verbose": "debug" },
       variables: ["MLX_SERVE_LOG"],
@@ -480,18 +480,18 @@ export const Settings = z.strictObject({
     }),
   logFormat: oneOf(logFormats).prefault("auto").register(about, {
     section: "Logging",
-    text: "The format of the log; auto is pretty on a terminal and JSON elsewhere.",
+    text: "Log format; auto is pretty on a terminal and JSON elsewhere.",
     metavar: "<format>",
     values: logFormats,
   }),
   logPrompts: onOff().prefault(false).register(about, {
     section: "Logging",
-    text: "Log the text of prompts too.",
+    text: "Log the text of prompts.",
   }),
 
   backend: oneOf(backends).optional().register(about, {
     section: "Machine",
-    text: "The device to compute on; without it, Metal on a Mac, else the CPU.",
+    text: "The device to compute on; by default Metal on a Mac, otherwise the CPU.",
     metavar: "<name>",
     values: backends,
   }),
@@ -499,56 +499,56 @@ export const Settings = z.strictObject({
     .optional()
     .register(about, {
       section: "Machine",
-      text: "Threads of the BLAS; without it, one per core.",
+      text: "Number of CPU threads; by default one per core.",
       metavar: "<n>",
       aliases: ["-t"],
     }),
   ranks: whole(1, 64).prefault(1).register(about, {
     section: "Machine",
-    text: "Divide each model among so many processes of this machine.",
+    text: "Divide each model among this number of processes on this machine.",
     metavar: "<n>",
   }),
   hosts: text("the name of a file").optional().register(about, {
     section: "Machine",
-    text: "Divide each model among the hosts of this file, as mlx.launch has it; this is the first.",
+    text: "Divide each model among the hosts of this file, in the format of mlx.launch; this machine is the first.",
     metavar: "<file>",
     values: "file",
   }),
   parallel: oneOf(parallels).prefault("auto").register(about, {
     section: "Machine",
-    text: "What each rank has: a part of every layer (tensor), or some of the layers (pipeline); auto is tensor on one machine and pipeline on several.",
+    text: "How models are divided: each rank holds a part of every layer (tensor), or whole layers (pipeline); auto is tensor on one machine and pipeline on several.",
     metavar: "<way>",
     values: parallels,
   }),
   layers: layerRanges().optional().register(about, {
     section: "Machine",
-    text: "With --parallel pipeline: the layers of each rank, as in 0-19,20-39; without it, as many as its part of the memory.",
+    text: "With --parallel pipeline: the layers of each rank, such as 0-19,20-39; by default in proportion to their memory.",
     metavar: "<ranges>",
   }),
   rankPort: whole(1, 65_000).prefault(32_322).register(about, {
     section: "Machine",
-    text: "With --hosts: where ranks reach this server, and each other at the ports that follow.",
+    text: "With --hosts: the port of this server for ranks; ranks reach each other at the following ports.",
     metavar: "<port>",
   }),
   rankSecret: text("a secret of 16 characters or more", (value) => value.length >= 16)
     .optional()
     .register(about, {
       section: "Machine",
-      text: "With --hosts: what all ranks must know. Better as a variable than as a flag.",
+      text: "With --hosts: the secret shared by all ranks. The variable is safer than the flag.",
       metavar: "<secret>",
       isSecret: true,
     }),
 });
 export type Settings = z.infer<typeof Settings>;
 
-/** A setting with its spellings. */
+/** A setting with all its names. */
 export type Setting = About & {
   key: keyof Settings;
   flag: string;
   variable: string;
   /** The key in the file; dashes are accepted too. */
   name: string;
-  /** As it would be written. */
+  /** In its written form. */
   default?: string;
 };
 

@@ -1,5 +1,4 @@
-// A usage error: an unknown or invalid flag, variable or key in the settings file. It is reported in one
-// line, and the program exits with code 2.
+// An unknown or invalid flag, variable or key of the settings file. Reported in one line; the exit code is 2.
 
 export class UsageError extends Error {
   override name = "UsageError";

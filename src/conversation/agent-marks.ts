@@ -1,13 +1,13 @@
-// Agents write marks into their prompts that mean nothing to a model and change from one request to the next: what
-// comes behind such a mark would never be found in the prefix cache. They are left out, unless the operator wants them.
+// Removes marks that agents write into prompts (unless `agentMarks` is set): they mean nothing to a model but change
+// with every request, so everything after them would miss the prefix cache.
 import type { Settings } from "../config/settings.ts";
 import type { Chat, Conversation, Message, Part } from "./conversation.ts";
 
-/** What agents write, and what writes it. Lengths are bounded: a client may send anything. */
+/** Known marks. Their lengths are bounded, since clients may send anything. */
 const marks: readonly RegExp[] = [
   // Claude Code: the first line of its system prompt.
   /^x-anthropic-billing-header:[^\n]*\n?\n?/,
-  // Claude Code: at the end of its system prompt, and behind results of tools.
+  // Claude Code: at the end of its system prompt and after tool results.
   /\n?\n?<total_tokens>[^<]{1,32} tokens left<\/total_tokens>/g,
 ];
 
@@ -26,7 +26,7 @@ export function chatWithoutAgentMarks(
 ): Chat {
   if (keeps) return chat;
   const messages = withoutMarks(chat.messages);
-  // A prompt of nothing else is left as it is.
+  // Keeps a prompt that consists only of marks.
   return messages.length === 0 ? chat : { ...chat, messages };
 }
 
@@ -37,7 +37,7 @@ function withoutMarks(messages: readonly Message[]): Message[] {
     const parts = partsWithout(message);
     const isGone = parts.length === 0 && message.parts.length > 0;
     const last = kept.at(-1);
-    // Templates require alternating turns: what a mark had parted is one turn.
+    // Templates require alternating turns, so turns around a removed mark are merged.
     const isOneTurn = isGap && message.role === "user" && last?.role === "user";
     if (!isGone && last && isOneTurn) {
       kept.splice(-1, 1, { ...last, parts: [...last.parts, ...parts] });
@@ -54,7 +54,7 @@ function partsWithout({ role, parts }: Message): readonly Part[] {
     if (part.kind !== "text") return [part];
     const text = marks.reduce((left, mark) => left.replace(mark, ""), part.text);
     if (text.trim() === "" && text !== part.text) return [];
-    // Inside a user's text, they may be what it is about.
+    // The user's own text may be about such marks.
     return [isUser ? part : { ...part, text }];
   });
   return isUser && rest.length === 0 ? parts : rest;

@@ -1,4 +1,4 @@
-// The constraint on a conversation's answers, in the form that the grammar engine takes.
+// The constraint on a conversation's answers, in the format of the grammar engine.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { Grammar } from "../grammar/grammar.ts";
 import type { ServedModel } from "../serve/models.ts";
@@ -37,7 +37,7 @@ export function grammarFor(model: ServedModel, constraint: Constraint): Grammar 
   };
 }
 
-/** The grammar decides when an answer ends, so nothing else may. */
+/** Rejects options that conflict with the grammar, which alone decides when an answer ends. */
 export function checkEnd({ ignoreEos, minTokens = 0 }: Limits, { param }: Constraint): void {
   const other = ignoreEos ? "ignoreEos" : minTokens > 0 ? "minTokens" : undefined;
   if (other !== undefined) throw new ConversationError(other, `not allowed together with ${param}`);

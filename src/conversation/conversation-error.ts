@@ -1,11 +1,11 @@
-// A conversation that cannot be had as it is asked for. The codec translates the field's name into its API's.
+// An invalid conversation. The codec translates the field's name into its API's.
 import type { ErrorAnswer } from "../error-answer.ts";
 
 export class ConversationError extends Error {
   override name = "ConversationError";
-  /** A field of the conversation, or the request's own field where the codec named it (Constraint.param). */
+  /** A field of the conversation, or the request's own field if the codec has named it (Constraint.param). */
   readonly field: string;
-  /** What is wrong with it, such as "expected token ids below 100". */
+  /** For example, "expected token ids below 100". */
   readonly problem: string;
 
   constructor(field: string, problem: string) {
@@ -15,7 +15,7 @@ export class ConversationError extends Error {
   }
 }
 
-/** Only texts can be continued. */
+/** The model can only continue texts. */
 export class NoChatTemplateError extends Error {
   override name = "NoChatTemplateError";
   readonly answer: ErrorAnswer = {

@@ -1,12 +1,11 @@
-// A conversation: what a model is asked, in the words of no API. Every API's request becomes one (src/http has
-// a codec for each), and nothing behind it knows which API that was.
+// A conversation: an API-independent request. A codec in src/http creates it, and nothing below knows which API the
+// client used.
 import type { Priority, Sampling } from "../engine/protocol.ts";
 import type { Tool } from "../tools/syntax/format.ts";
 import type { Constraint } from "./constraint.ts";
 import type { Limits } from "./limits.ts";
 
 export type Conversation = {
-  /** The model's name. */
   model: string;
   prompt: Chat | Texts;
   /** The constraint on the answer's text. */
@@ -15,15 +14,15 @@ export type Conversation = {
   limits: Limits;
   /** The number of answers per prompt. */
   n: number;
-  /** Log-probabilities of each token of the answers, and of so many alternatives. */
+  /** Requests log-probabilities of the answers, with this number of alternatives per token. */
   logprobs?: number | undefined;
-  /** The same of the prompt's tokens. */
+  /** The same for the prompt. */
   promptLogprobs?: number | undefined;
-  /** The highest priority that it asks for. */
+  /** The requested priority, an upper bound. */
   priority?: Priority | undefined;
   /** Conversations with different salts never share prefix cache entries. */
   cacheSalt?: string | undefined;
-  /** How long the model stays loaded without requests from now on; Infinity is forever. */
+  /** How long the model stays loaded without requests; Infinity is forever. */
   keepAliveMs?: number | undefined;
 };
 
@@ -39,19 +38,19 @@ export type Chat = {
   thinks?: boolean | undefined;
   /** How much it should think, if its chat template supports that. */
   effort?: string | undefined;
-  /** Whether the prompt ends with the header of the assistant's turn; by default unless a message is continued. */
+  /** Whether the prompt ends with the assistant's header; by default, unless a message is continued. */
   addGenerationPrompt?: boolean | undefined;
   /** The answer continues the last message instead of following it. */
   continueFinalMessage?: boolean;
-  /** More variables for the chat template. */
+  /** Additional variables of the chat template. */
   templateKwargs?: Readonly<Record<string, unknown>> | undefined;
 };
 
-/** Prompts as they are: texts or token ids, each with its own answers. */
+/** Prompts without a chat template, as text or token ids; each gets its own answers. */
 export type Texts = {
   kind: "texts";
   prompts: readonly (string | readonly number[])[];
-  /** Whether control tokens written out in a text are tokens: it is then a rendered chat. */
+  /** Whether the texts are rendered chats, in which written control tokens become tokens. */
   isRendered?: boolean;
 };
 
@@ -62,9 +61,9 @@ export type Message = {
   name?: string | undefined;
   /** Why the model refused to answer. */
   refusal?: string | undefined;
-  /** Of a tool's result: the id of the call. */
+  /** For a tool's result, the id of the call. */
   callId?: string | undefined;
-  /** The field of the client's request that it comes from, for reports. */
+  /** The request field of the message, for reports. */
   field?: string | undefined;
 };
 
@@ -79,20 +78,20 @@ export type Call = {
   name: string;
   /** JSON text. */
   arguments: string;
-  /** Whether the token limit or a stop string cut it off: its arguments may then be incomplete. */
+  /** Set if the token limit or a stop string cut off the call: its arguments may be incomplete. */
   isCutOff?: true;
 };
 
 export type OfferedTool = Tool & {
   /** Its schema is enforced completely or rejected. */
   isStrict?: boolean;
-  /** The schema that the model sees, if it is not the one that is enforced. */
+  /** The schema that the model sees, if it differs from the enforced one. */
   shownParameters?: Record<string, unknown>;
 };
 
 export type ToolChoice = "auto" | "none" | "required" | { name: string };
 
-/** What is absent is the server's or the model's to choose. */
+/** Absent fields are defaults of the server or the model. */
 export type SamplingChoice = Omit<Sampling, "temperature" | "logprobs"> & {
   temperature?: number | undefined;
 };

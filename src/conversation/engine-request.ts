@@ -6,7 +6,7 @@ import type { Conversation, SamplingChoice } from "./conversation.ts";
 import { ConversationError } from "./conversation-error.ts";
 import type { Limits } from "./limits.ts";
 
-/** What the request is given besides what the conversation says. */
+/** Fields of the engine request that do not come from the conversation. */
 export type Given = Pick<
   EngineRequest,
   "name" | "priority" | "client" | "heads" | "salt" | "grammar" | "grammarLane"
@@ -54,7 +54,7 @@ function stopTokensOf({ ignoreEos, stopTokenIds = [] }: Limits, { text }: Served
   return [...(ignoreEos ? [] : text.stopTokens), ...stopTokenIds];
 }
 
-/** As many as were asked for, at most what the context has left after the prompt; 0 generates nothing. */
+/** The requested number, limited by the context left after the prompt; 0 generates nothing. */
 function maxTokensOf(
   asked: number | undefined,
   { maxTokens: preset }: Settings,
@@ -71,7 +71,7 @@ export function saltOf(key: string, cacheSalt = ""): string {
   return JSON.stringify([key, cacheSalt]);
 }
 
-/** Rejects what needs a longer context than the model has. */
+/** Rejects a request for a longer context than the model has. */
 export function checkContext({ limits: { context } }: Conversation, { info }: ServedModel): void {
   if (!context || context.tokens <= info.maxLength) return;
   throw new ConversationError(context.param, `expected at most ${info.maxLength} tokens`);

@@ -1,9 +1,8 @@
-// Agents send messages of the system between others. Some templates refuse those, or leave them out: for such a
-// template the first ones are joined, and later ones become the user's, where they stand.
+// Agents send system messages in the middle of a chat, which some templates reject or drop. For those templates,
+// leading system messages are merged, and later ones become user messages.
 import { type ChatMessage, TemplateError } from "../text/template/template.ts";
 import type { TextModel } from "../text/text-model.ts";
 
-/** A message whose content is one text. */
 export type TextMessage = ChatMessage & { content: string };
 
 export function withSystemFirst(
@@ -11,7 +10,7 @@ export function withSystemFirst(
   text: TextModel,
 ): readonly TextMessage[] {
   const isSystem = ({ role }: ChatMessage) => role === "system" || role === "developer";
-  // One at the beginning is what all of them take.
+  // All templates support one at the beginning.
   if (!messages.slice(1).some(isSystem) || takesLateSystem(text)) return messages;
   const firstOther = messages.findIndex((message) => !isSystem(message));
   const end = firstOther < 0 ? messages.length : firstOther;
@@ -34,7 +33,7 @@ export function withSystemFirst(
 const known = new WeakMap<TextModel, boolean>();
 const PROBE = "Beside the point.";
 
-/** Whether the template renders a message of the system that is not the first. */
+/** Whether the template renders a system message that is not the first. */
 function takesLateSystem(text: TextModel): boolean {
   return known.getOrInsertComputed(text, rendersProbe);
 }

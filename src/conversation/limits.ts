@@ -1,15 +1,14 @@
 // When an answer ends.
 
 export type Limits = {
-  /** 0 generates nothing. By default as many as fit the context. */
+  /** 0 generates nothing; by default limited only by the context. */
   maxTokens?: number | undefined;
   minTokens?: number;
-  /** The answer ends before any of these texts. */
+  /** Stop strings, which are excluded from the answer. */
   stops?: readonly string[];
-  /** The answer ends at any of these tokens. */
   stopTokenIds?: readonly number[];
-  /** The answer goes on past the model's end-of-sequence tokens. */
+  /** Continues past the model's end-of-sequence tokens. */
   ignoreEos?: boolean;
-  /** The context that is needed, and the request's field: a model with a shorter one is refused. */
+  /** The required context, and the request field for the error if the model has less. */
   context?: { param: string; tokens: number } | undefined;
 };

@@ -1,11 +1,11 @@
-// Which field of the client's request a token of its prompt comes from, for reports on the prefix cache. Only the
-// template knows what it writes, so the texts of messages are looked for in the prompt, one after the other.
+// Finds the request field that a token of the prompt comes from, for reports on the prefix cache. Since only the
+// template knows what it writes, the texts of messages are searched in the prompt, in order.
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Chat, Message } from "./conversation.ts";
 
 type Span = { field: string | undefined; begin: number; end: number };
 
-/** Undefined where no message is found in the prompt. What a template writes before a message belongs to it. */
+/** Undefined if no message is found. Text that the template writes before a message belongs to that message. */
 export function messageAt(
   { messages, tools }: Chat,
   prompt: Uint32Array,
@@ -19,7 +19,7 @@ export function messageAt(
   for (const message of messages) {
     const written = writtenOf(message);
     const begin = written === "" ? -1 : text.indexOf(written, spans.at(-1)?.end);
-    // The template leaves it out, or writes it in another way.
+    // The template omits or rewrites the text.
     if (begin < 0) continue;
     spans.push({ field: message.field, begin, end: begin + written.length });
   }
@@ -33,7 +33,7 @@ export function messageAt(
   return (found ?? spans.at(-1))?.field;
 }
 
-/** Text that a template writes for it as it is. */
+/** Text of the message that templates usually write verbatim. */
 function writtenOf({ parts }: Message): string {
   const texts = parts.filter((part) => part.kind === "text").map(({ text }) => text);
   const call = parts.find((part) => part.kind === "call");

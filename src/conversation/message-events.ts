@@ -1,10 +1,10 @@
-// One answer's text as events: text, thoughts and calls, as the parser of the model's format finds them.
+// Turns one answer's text into events, with the parser of the model's format.
 import type { AnswerPiece } from "../serve/answer-text.ts";
 import type { Call, MessageParser, MessagePart, ToolFormat } from "../tools/syntax/format.ts";
 import type { Part } from "./conversation.ts";
 import type { Answer, AnswerEvent, AnswerEvents, End } from "./events.ts";
 
-/** How an answer's text is parsed and its calls get ids. Calls beyond `maxCalls` are dropped. */
+/** Parses an answer's text and assigns ids to calls. Calls beyond `maxCalls` are dropped. */
 export type MessageReader = Pick<ToolFormat, "newCallId"> & {
   parser: MessageParser;
   maxCalls: number;
@@ -38,7 +38,7 @@ export class MessageEvents {
     return { index, events, tokens, scores };
   }
 
-  /** Tokens of thoughts, as far as those can be told from what follows. */
+  /** Number of tokens in thoughts, approximate at the border between thought and text. */
   get thoughtTokens(): number {
     return this.#thoughtTokens;
   }
@@ -70,7 +70,7 @@ export class MessageEvents {
     return [{ kind: "call_end", call }];
   }
 
-  /** The model's own id, unless it used it before. */
+  /** The model's own id, unless it is a duplicate. */
   #idOf({ id }: Pick<Call, "id">): string {
     const own = id === undefined || this.#ids.has(id) ? this.#reader.newCallId() : id;
     this.#ids.add(own);
@@ -78,7 +78,7 @@ export class MessageEvents {
   }
 }
 
-/** Puts an answer together from its events. */
+/** Assembles an answer from its events. */
 export class AnswerBuilder {
   readonly #answer;
 
@@ -98,7 +98,7 @@ export class AnswerBuilder {
     for (const event of events) this.#addEvent(event);
   }
 
-  /** What has come so far. */
+  /** The answer so far. */
   get answer(): Answer {
     return this.#answer;
   }
@@ -122,7 +122,7 @@ export class AnswerBuilder {
         });
         return;
       case "arguments":
-        // Calls are written one after the other.
+        // Calls never overlap.
         if (last?.kind === "call") last.arguments += event.text;
         return;
       case "call_end":

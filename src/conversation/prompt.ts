@@ -1,5 +1,4 @@
-// A conversation as one model takes it: the tokens of its prompts, the grammar of its answers, and how the text
-// of an answer is parsed.
+// Prepares a conversation for one model: the tokens of its prompts, the grammar of its answers, and their parser.
 import { checkLengths, countedTokens } from "../serve/context-length.ts";
 import type { ServedModel } from "../serve/models.ts";
 import type { EncodeWork } from "../text/encoder/encode-work.ts";
@@ -16,13 +15,12 @@ import type { MessageReader } from "./message-events.ts";
 import { chatInput } from "./template-messages.ts";
 import { enforcedCalls, toolUseOf, withCalls } from "./tool-use.ts";
 
-/** Encodes for the request. */
 export type Encode = (work: EncodeWork) => Promise<Encoded>;
 
 export type PreparedPrompt = {
   /** Token ids of each prompt. */
   tokens: readonly Uint32Array[];
-  /** Lengths in tokens of what other conversations' prompts may begin with too. */
+  /** Prefix lengths, in tokens, that other conversations may share. */
   heads?: readonly number[] | undefined;
   /** The constraint on the answers. */
   constraint: Constraint | undefined;
@@ -64,7 +62,7 @@ async function prepareChat(
     kind: "chat",
     input: chatInput(model, chat),
     maxTokens: countedTokens(model.info),
-    // What recurrent layers keep is found only where it was kept on purpose; blocks are found anywhere.
+    // Recurrent states can be reused only where a snapshot was kept, KV blocks anywhere.
     wantsHeads: model.info.slots !== undefined,
   });
   const { format } = use ?? formatOf(model.text.template);
@@ -89,13 +87,13 @@ async function prepareChat(
         answerTag: answerTagOf(model.text.template),
       }),
       newCallId: format.newCallId,
-      // Without a grammar, only this keeps a model from calling twice.
+      // Without a grammar, only this limit prevents a second call.
       maxCalls: use?.isParallel === false ? 1 : Infinity,
     }),
   };
 }
 
-/** A constraint on the answer's text, wrapped in the markup that the model's format puts around text. */
+/** Wraps a constraint in the markup of the model's format. */
 function inFormat(form: Constraint | undefined, format: ToolFormat): Constraint | undefined {
   if (!form || !format.wrapText) return form;
   return { ...form, format: format.wrapText(form.format), markers: format.markers };
@@ -107,7 +105,7 @@ const plainReader = (): MessageReader => ({
   maxCalls: 0,
 });
 
-/** Control tokens in a text are text, unless it is a rendered chat; a client that wants tokens sends their ids. */
+/** Control tokens in a text stay text, unless it is a rendered chat; clients can send token ids instead. */
 export async function textTokens(
   { prompts, isRendered }: Omit<Texts, "kind">,
   { info }: ServedModel,

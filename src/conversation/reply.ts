@@ -1,4 +1,4 @@
-// The reply to a conversation: its answers, as events while they are generated or whole.
+// The reply to a conversation: its answers, streamed as events or whole.
 import type { Settings } from "../config/settings.ts";
 import type { EngineClient } from "../engine/client.ts";
 import type { PromptLogprob } from "../engine/protocol.ts";
@@ -15,19 +15,19 @@ import type { Answer, AnswerEvents } from "./events.ts";
 import { AnswerBuilder, MessageEvents } from "./message-events.ts";
 import type { PreparedPrompt } from "./prompt.ts";
 
-/** What a conversation is had with, and for whom. */
+/** The environment of a reply: engine, model and client. */
 export type ReplyHost = {
   engine: EngineClient;
   grammars: Grammars;
   settings: Settings;
   model: ServedModel;
-  /** For the engine's requests. */
+  /** Passed to the engine's requests. */
   given: Pick<Given, "name" | "priority" | "client" | "salt">;
-  /** Who waits for the grammar. */
+  /** The client that waits for the grammar. */
   grammarClient: GrammarClient;
   /** Unread tokens of a prompt's answers before the conversation is aborted. */
   maxBacklog?: number | undefined;
-  /** Starts the engine's work, which the host may abort. */
+  /** Starts the engine's work, so that the host can abort it. */
   begin(make: (watcher: AnswersWatcher) => Answers): Answers;
 };
 
@@ -50,7 +50,7 @@ export async function openReply(
   return new Reply(answers, readers);
 }
 
-/** A compiled grammar. Only this client waits for the compilation, and no longer than it stays. */
+/** Compiles the grammar. Only this client waits for it, and the wait ends if the client disconnects. */
 async function preparedGrammar(
   { limits }: Conversation,
   constraint: PreparedPrompt["constraint"],
@@ -76,28 +76,28 @@ export class Reply {
     this.#readers = readers;
   }
 
-  /** Of what has been read. */
+  /** Usage of the answers read so far. */
   get usage(): Usage {
     return this.#answers.usage;
   }
 
-  /** Tokens of thoughts, in all answers. */
+  /** Number of tokens in thoughts, in all answers. */
   get thoughtTokens(): number {
     return this.#readers.reduce((sum, reader) => sum + reader.thoughtTokens, 0);
   }
 
-  /** Of this answer's prompt; undefined before the answer's first event. */
+  /** Log-probabilities of this answer's prompt; undefined before the answer's first event. */
   promptLogprobs(index: number): PromptLogprob[] | undefined {
     return this.#answers.promptLogprobs(index);
   }
 
-  /** What has come since the last read, at most once for each answer; empty when all have ended. */
+  /** New events since the last read, at most one entry per answer; empty once all have ended. */
   async read(): Promise<AnswerEvents[]> {
     const pieces = await this.#answers.read();
     return pieces.map((piece) => this.#readers[piece.index]!.push(piece));
   }
 
-  /** All answers, in order, when they have ended. */
+  /** All answers, in order, once they have ended. */
   async whole(): Promise<Answer[]> {
     const builders = this.#readers.map((_, index) => new AnswerBuilder(index));
     for (;;) {

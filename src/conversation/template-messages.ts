@@ -1,4 +1,4 @@
-// A chat as the model's template takes it.
+// Converts a chat to the input of the model's template.
 import type { ServedModel } from "../serve/models.ts";
 import type { ChatInput } from "../text/template/template.ts";
 import { formatOf } from "../tools/formats.ts";
@@ -9,7 +9,7 @@ import type { Call, Chat, Message, OfferedTool } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
 import { type TextMessage, withSystemFirst } from "./late-system.ts";
 
-/** Messages and tools for the model's template; what the template does not support becomes text. */
+/** Parts that the template does not support become text. */
 export function chatInput(model: ServedModel, chat: Chat): ChatInput {
   const { text } = model;
   if (!text.chat) throw new NoChatTemplateError();
@@ -51,12 +51,12 @@ function shownTool({ name, description, parameters, shownParameters }: OfferedTo
   return { name, description, parameters: shownParameters ?? parameters };
 }
 
-/** Templates call it by either name, and say which thoughts they keep. */
+/** Templates use either name, and decide which thoughts to keep. */
 function withThoughtNames(thought: string): Pick<TextMessage, string> {
   return { reasoning_content: thought, reasoning: thought };
 }
 
-/** As templates expect it: the text as one string, the arguments of calls as values. */
+/** Templates expect the text as one string and the arguments of calls as values. */
 function templateMessage(
   { role, parts, name, refusal, callId }: Message,
   roles: Partial<Record<Message["role"], string>>,

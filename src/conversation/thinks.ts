@@ -1,4 +1,4 @@
-// Whether a model thinks before it answers, as its chat template tells.
+// Detects from the chat template whether a model thinks before it answers.
 import { formatOf } from "../tools/formats.ts";
 import { thinkingOf, thinkTags } from "../tools/reasoning.ts";
 

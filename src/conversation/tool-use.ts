@@ -1,4 +1,4 @@
-// The tools of a chat: how the model's calls are parsed and constrained.
+// Determines how a chat's tool calls are parsed and constrained.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import type { ServedModel } from "../serve/models.ts";
 import { formatOf } from "../tools/formats.ts";
@@ -70,13 +70,13 @@ export function enforcedCalls(
   return calls?.type === "triggered_tags" ? calls.triggers : [];
 }
 
-/** Whether more may follow each of its parts. */
+/** Whether it may continue after each of its parts. */
 function isSeries(format: StructuralTagFormat): boolean {
   if (format.type === "sequence") return isSeries(format.elements.at(-1)!);
   return format.type === "tags_with_separator";
 }
 
-/** In xgrammar all alternatives must be series or none: this makes a series of one. */
+/** xgrammar requires all or none of the alternatives to be series: wraps one as a series of one. */
 function asSeries(content: StructuralTagFormat): StructuralTagFormat {
   return separated([{ type: "tag", begin: "", content, end: "" }], "\n", false);
 }

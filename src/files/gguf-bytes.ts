@@ -1,4 +1,4 @@
-// Numbers in the bytes of a GGUF block, which need no alignment.
+// Reads unaligned numbers from the bytes of a GGUF block.
 
 let halfTable: Float32Array | undefined;
 
@@ -27,7 +27,7 @@ export function signed(byte: number): number {
   return (byte << 24) >> 24;
 }
 
-/** Decodes the block at `at` to `target` from `to` on. */
+/** Decodes the block at offset `at` into `target`, starting at index `to`. */
 export type BlockDecoder = (
   source: Uint8Array,
   at: number,

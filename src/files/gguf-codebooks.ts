@@ -1,12 +1,12 @@
-// The codebooks of GGUF's IQ types: each quant names a row of 4 or 8 weights in one of these tables. ggml has them as
-// constants, which follow from no formula; here each weight is the number of a value, in 2 or 4 bits.
+// The codebooks of GGUF's IQ types: each quant names a row of 4 or 8 weights in one of these tables. They are
+// constants of ggml without a formula, stored here as indices of 2 or 4 bits into a list of values.
 
 type Codebook = {
-  /** Weights of a row. */
+  /** Weights per row. */
   readonly width: number;
-  /** What the numbers stand for. */
+  /** The values that indices refer to. */
   readonly values: readonly number[];
-  /** So many bits to a number, lowest first, base64. */
+  /** Bits per index, lowest first; `packed` is base64. */
   readonly bits: number;
   readonly packed: readonly string[];
 };

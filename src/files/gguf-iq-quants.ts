@@ -1,9 +1,9 @@
-// GGUF's types of 1 to 3 bits that name rows of a codebook ("IQ"). Blocks of 256 weights have an f16 scale, and small
-// scales for 16 or 32 of them. Signs are apart: a bit for each weight, set where it is negative.
+// GGUF's codebook types of 1 to 3 bits ("IQ"). A block of 256 weights has an f16 scale, and small scales per 16 or 32
+// weights. Signs are stored separately: one bit per weight, set if negative.
 import { type BlockDecoder, halfAt, shortAt, wordAt } from "./gguf-bytes.ts";
 import { codebook } from "./gguf-codebooks.ts";
 
-/** 8 rows of 32 weights, each two words: four rows of the codebook; four times 7 signs, and a scale above. */
+/** Per 32 weights, two words: four codebook rows; four times 7 signs, with a scale in the top bits. */
 const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XXS");
   const scale = halfAt(half, source, at);
@@ -40,7 +40,7 @@ const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 64 bytes of rows of 4; then a word for 32 weights: four times 7 signs, and a scale above. */
+/** 64 bytes of rows of 4; then a word per 32 weights: four times 7 signs, with a scale in the top bits. */
 const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_XXS");
   const scale = halfAt(half, source, at);
@@ -67,10 +67,10 @@ const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** What is added to each weight of -1, 0 or 1, or taken from it. */
+/** Added to or subtracted from each weight of -1, 0 or 1. */
 const DELTA = 0.125;
 
-/** 32 bytes of rows; then 16 bits for 32 weights: four times 3 bits of a row, 3 of a scale, the delta's sign. */
+/** 32 bytes of rows; then 16 bits per 32 weights: four times 3 bits of a row, a 3-bit scale, the delta's sign. */
 const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scale = halfAt(half, source, at);
@@ -82,11 +82,11 @@ const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 32 bytes of rows, a nibble more for each (the delta's sign on top), 3-bit scales for 16 weights. */
+/** 32 bytes of rows with a further nibble each (top bit: the delta's sign), 3-bit scales per 16 weights. */
 const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scales = at + 48;
-  // The f16 scale is in the upper bits of the others.
+  // The f16 scale is stored in the top bits of the others.
   let bits = 0;
   for (let i = 0; i < 4; i++) bits |= (shortAt(source, scales + 2 * i) >> 12) << (4 * i);
   const scale = half[bits]!;
@@ -99,7 +99,7 @@ const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** An even number of signs is set: the eighth follows from seven. */
+/** The number of set signs is even, so the eighth follows from seven. */
 function evenSigns(seven: number): number {
   let parity = seven ^ (seven >> 4);
   parity ^= parity >> 2;

@@ -1,5 +1,5 @@
-// A model in one GGUF file, or in the parts of one that was split: model-00001-of-00003.gguf and so on. The first has
-// the metadata; each has a header of its own tensors.
+// Reads a model from one GGUF file or from the parts of a split one: model-00001-of-00003.gguf and so on. The first
+// part has the metadata; each has a header for its own tensors.
 import { basename, dirname, join } from "node:path";
 import { type Gguf, type GgufTensor, readGguf } from "./gguf.ts";
 import { LoadError, quoted } from "./load-error.ts";
@@ -38,7 +38,7 @@ export function readGgufModel(path: string): GgufModel {
   return { ...first, files, tensors };
 }
 
-/** Only the metadata tells that a file was split: anything may be named like a part. */
+/** Relies on the metadata, since any file may be named like a part. */
 function partsOf(path: string, first: Gguf): string[] {
   const count = splitIn(first, path, "count") ?? 1;
   if (count <= 1) return [path];

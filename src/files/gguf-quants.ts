@@ -1,13 +1,12 @@
-// GGUF's blocks of quantized weights, decoded to f32. Scales are f16 and integers have at most 8 bits,
-// so that sums and products are exact in a double and the one rounding is the store to f32: the result
-// is ggml's to the bit.
+// Dequantizes GGUF blocks to f32. Scales are f16 and integers have at most 8 bits, so sums and products are exact in a
+// double and only the store to f32 rounds: results are bit-identical to ggml's.
 import { blockOf, type GgufType } from "./gguf.ts";
 import { type BlockDecoder, halfAt, halves, signed, wordAt } from "./gguf-bytes.ts";
 import { iqDecoders } from "./gguf-iq-quants.ts";
 import { smallDecoders } from "./gguf-small-quants.ts";
 import { LoadError } from "./load-error.ts";
 
-/** Of whole tensors: a call per block takes too long for blocks of one weight, or of 32. */
+/** Decoders of whole tensors: for blocks of 1 or 32 weights, a call per block is too slow. */
 const whole = {
   ...{ F32: decodeF32, F16: decodeF16, BF16: decodeBF16, Q8_0: decodeQ8_0 },
   ...{ Q4_0: decodeQ4_0, Q4_1: decodeQ4_1, Q5_0: decodeQ5_0, Q5_1: decodeQ5_1 },
@@ -29,7 +28,7 @@ export function dequantize(type: GgufType, source: Uint8Array, target: Float32Ar
     decode(source, at, target, to, half);
 }
 
-/** How many blocks there are, in bytes and in items alike. */
+/** The number of blocks; throws unless bytes and items agree. */
 export function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
   const block = blockOf(type);
   const blocks = source.length / block.bytes;

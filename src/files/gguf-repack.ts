@@ -1,11 +1,11 @@
-// GGUF's blocks in MLX's layouts, of the types that MLX has the same numbers for: nothing is decoded. A quant is a field
-// of a stream of little-endian words, lowest bits first.
+// Repacks GGUF blocks into MLX's layouts without decoding, for types that MLX can represent exactly. Quants are
+// fields in a stream of little-endian words, lowest bits first.
 import { blockOf, type GgufType } from "./gguf.ts";
 import { halfAt, halves, wordAt } from "./gguf-bytes.ts";
 import { blocksIn } from "./gguf-quants.ts";
 import { tritsTQ1_0, tritsTQ2_0 } from "./gguf-small-quants.ts";
 
-/** Affine: weight = scale * q + bias. mxfp4: a float of 4 bits times a power of two. */
+/** affine: weight = scale * q + bias; mxfp4: a 4-bit float times a power of two. */
 export type MlxLayout = {
   readonly mode: "affine" | "mxfp4";
   readonly bits: 4 | 8;
@@ -13,17 +13,17 @@ export type MlxLayout = {
 };
 
 /**
- * Scales and biases are one for each group. f32 loses nothing of them; in f16 the bias of a Q8_0 block (-128 * scale)
- * overflows where the scale is above 511.
+ * One scale and bias per group. f32 keeps them exact; in f16, the bias of a Q8_0 block (-128 * scale) overflows for
+ * scales above 511.
  */
 export type Repacked = {
   readonly weight: Uint32Array;
   readonly scales: Float32Array | Float16Array | Uint8Array;
-  /** Of the affine layout only. */
+  /** Only in the affine layout. */
   readonly biases: Float32Array | Float16Array | undefined;
 };
 
-/** Puts the block at `at` in the place of block number `index`. */
+/** Repacks the block at offset `at` as block number `index`. */
 type Repack = (
   source: Uint8Array,
   at: number,
@@ -33,7 +33,7 @@ type Repack = (
 ) => void;
 
 const fours = { mode: "affine", bits: 4, groupSize: 32 } as const;
-/** MLX has no groups of 256, so that a block is two. */
+/** MLX has no groups of 256, so a block becomes two. */
 const ternary = { mode: "affine", bits: 4, groupSize: 128 } as const;
 
 const types = {
@@ -102,7 +102,7 @@ function repackMXFP4(...[source, at, target, index]: Parameters<Repack>): void {
 
 const trits = new Uint8Array(256);
 
-/** Weights of -1, 0 and 1, from 0 on. */
+/** Weights of -1, 0 and 1, stored as 0 to 2. */
 function repackTernary(read: typeof tritsTQ1_0, scaleAt: number): Repack {
   return (source, at, { weight, scales, biases }, index, half) => {
     const scale = halfAt(half, source, at + scaleAt);

@@ -1,4 +1,4 @@
-// GGUF's types of ternary weights ("TQ"), and of 4 bits that stand for one of sixteen values.
+// GGUF's ternary types ("TQ"), and 4-bit types that index a table of sixteen values.
 import { type BlockDecoder, halfAt, shortAt } from "./gguf-bytes.ts";
 
 const powers = [1, 3, 9, 27, 81];
@@ -10,8 +10,8 @@ const partsOfTQ1_0 = [
 ];
 
 /**
- * The 256 weights of a block, from 0 on: 32 bytes of 5 each, 16 of 5, 4 of 4. A byte is a fraction of 256 in ternary
- * digits: times 3, the integer part is the first of them.
+ * The 256 weights of a block, as 0 to 2: 32 bytes of 5 each, 16 of 5, 4 of 4. A byte is a ternary fraction of 256:
+ * multiplied by 3, its integer part is the first digit.
  */
 export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): void {
   let to = 0;
@@ -49,7 +49,7 @@ const TQ2_0: BlockDecoder = (source, at, target, to, half) => {
 
 const uneven = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/** Twice the values of a float of 4 bits. */
+/** Twice the values of a 4-bit float. */
 const e2m1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /** Byte i holds weights i and i + `bytes`. */
@@ -90,7 +90,7 @@ const MXFP4: BlockDecoder = (source, at, target, to) => {
   putPairs(target, to, source, at + 1, 16, e2m1, 2 ** (source[at]! - 128));
 };
 
-/** 4 scales, each a float of 8 bits without a sign, and 8 bytes of quants for each. */
+/** Four unsigned 8-bit float scales, each with 8 bytes of quants. */
 const NVFP4: BlockDecoder = (source, at, target, to) => {
   for (let group = 0; group < 4; group++, to += 16) {
     const scale = unsignedE4M3(source[at + group]!) / 2;

@@ -1,10 +1,10 @@
-// The header of a GGUF file (versions 2 and 3, little endian): its metadata, and where the bytes of
-// each tensor are. Nothing in the file is trusted: counts and lengths are checked against the remaining
-// bytes before anything is allocated, and every tensor must lie inside the file.
+// Reads the header of a GGUF file (versions 2 and 3, little-endian): metadata and the positions of tensors. The file
+// is untrusted: counts and lengths are checked against the remaining bytes before any allocation, and every tensor
+// must lie inside the file.
 import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { LoadError, quoted } from "./load-error.ts";
 
-/** The types of tensors: the code in the file, and how many items a block has in how many bytes. */
+/** Tensor types: the code in the file, and items and bytes per block. */
 const types = {
   F32: { code: 0, items: 1, bytes: 4 },
   F16: { code: 1, items: 1, bytes: 2 },
@@ -58,13 +58,13 @@ export type GgufNumbers =
 
 export type GgufArray = GgufNumbers | readonly string[] | readonly boolean[] | readonly GgufArray[];
 
-/** 64-bit integers are numbers where a number holds them exactly. */
+/** 64-bit integers are numbers if exactly representable. */
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
 export type GgufTensor = {
   readonly name: string;
   readonly type: GgufType;
-  /** Row-major: the last dimension is contiguous. (ggml has it the other way round.) */
+  /** Row-major: the last dimension is contiguous. (ggml has the reverse order.) */
   readonly shape: readonly number[];
   /** From the start of the file. */
   readonly offset: number;
@@ -79,9 +79,9 @@ export type Gguf = {
 };
 
 export type TensorData = {
-  /** Of the file, in bytes. */
+  /** Size of the file in bytes. */
   readonly size: number;
-  /** Fills `target` with the file's bytes from `offset` on. */
+  /** Fills `target` with bytes from `offset` on. */
   read(offset: number, target: Uint8Array): void;
   close(): void;
   [Symbol.dispose](): void;
@@ -93,13 +93,13 @@ const FIRST_READ_BYTES = 1 << 20;
 const MAX_HEADER_BYTES = 100_000_000;
 const MAX_ARRAY_DEPTH = 4;
 const MAX_DIMENSIONS = 4;
-/** MLX counts a dimension in an int32. */
+/** MLX stores dimensions as int32. */
 const MAX_DIMENSION = 2 ** 31 - 1;
 const DEFAULT_ALIGNMENT = 32;
 /** Linux reads at most 2 GiB at once. */
 const MAX_READ_BYTES = 2 ** 30;
 
-/** The least that each can take: an empty name, and the smallest value after it. */
+/** Minimum size of each: an empty name and the smallest value. */
 const MIN_BYTES = { text: 8, array: 12, entry: 13, tensor: 32 };
 
 const BOOL = 7;
@@ -124,7 +124,7 @@ const typesByCode = new Map(
   (Object.keys(types) as GgufType[]).map((type) => [types[type].code as number, type]),
 );
 
-/** How many items a block of the type holds, and in how many bytes. */
+/** Items and bytes per block of the type. */
 export function blockOf(type: GgufType): { readonly items: number; readonly bytes: number } {
   return types[type];
 }
@@ -153,9 +153,9 @@ export function readGguf(path: string): Gguf {
 }
 
 /**
- * Opens a model file for its tensors' bytes: positional reads into memory that the caller reuses. A
- * mapping would copy less, but its pages stay resident beside the converted weights until a garbage
- * collection unmaps the whole file, and a file that shrinks would be a SIGBUS instead of an error.
+ * Opens a model file for positional reads into memory that the caller reuses. A mapping would copy less, but its pages
+ * would stay resident next to the converted weights until garbage collection, and a truncated file would raise SIGBUS
+ * instead of an error.
  */
 export function openTensorData(path: string): TensorData {
   const fd = openFile(path);
@@ -180,7 +180,7 @@ export function openTensorData(path: string): TensorData {
 
 function openFile(path: string): number {
   try {
-    // Before it is opened: opening a pipe would wait for a writer.
+    // Checked before opening: opening a pipe would wait for a writer.
     if (statSync(path).isFile()) return openSync(path, "r");
   } catch (error) {
     throw new LoadError(`${path}: cannot be read (${(error as NodeJS.ErrnoException).code})`);
@@ -188,7 +188,7 @@ function openFile(path: string): number {
   throw new LoadError(`${path}: not a file`);
 }
 
-/** Reads on from byte 0. `position` never passes what the file holds and the buffer has. */
+/** Reads sequentially from byte 0, never past the end of the file. */
 class HeaderReader {
   readonly path: string;
   readonly #file: TensorData;
@@ -211,13 +211,13 @@ class HeaderReader {
     return this.#bytes.readUInt32LE(at);
   }
 
-  /** Rounded above 2^53, which exceeds every limit that it is checked against. */
+  /** Inexact above 2^53, which exceeds every limit anyway. */
   u64(): number {
     const low = this.u32();
     return low + this.u32() * 2 ** 32;
   }
 
-  /** A number of things of at least `minBytes` each. */
+  /** A count of things that take at least `minBytes` each. */
   count(things: string, minBytes: number): number {
     const count = this.u64();
     const left = this.#limit - this.#position;
@@ -260,7 +260,7 @@ class HeaderReader {
     return this.#numbers(type, count);
   }
 
-  /** As the file has them: every system that MLX runs on is little-endian too. */
+  /** No byte swap: all systems that run MLX are little-endian. */
   #numbers(type: number, count: number): GgufNumbers {
     const Numbers = numberTypes.get(type);
     if (!Numbers) throw new LoadError(`${this.path}: unknown type ${type} of a metadata value`);
@@ -272,7 +272,7 @@ class HeaderReader {
     return new Uint8Array(this.#bytes.subarray(start, start + length));
   }
 
-  /** Where the next `length` bytes start in the buffer, which may be a new one from here on. */
+  /** Returns the offset of the next `length` bytes in the buffer, which may be reallocated. */
   #take(length: number): number {
     const start = this.#position;
     if (start + length > this.#bytes.length) this.#load(start + length);
@@ -280,7 +280,7 @@ class HeaderReader {
     return start;
   }
 
-  /** A header that a whole file could have. */
+  /** Throws for a truncated file, or a header beyond the limit. */
   #refuseCut(end: number): void {
     if (end <= MAX_HEADER_BYTES) throw incomplete(this.path, end, this.#file.size);
   }
@@ -314,7 +314,7 @@ function readMetadata(header: HeaderReader, count: number): Map<string, GgufValu
   for (let i = 0; i < count; i++) {
     const key = header.text();
     if (metadata.has(key)) {
-      throw new LoadError(`${header.path}: metadata ${quoted(key)} stands there twice`);
+      throw new LoadError(`${header.path}: metadata ${quoted(key)} occurs twice`);
     }
     metadata.set(key, header.value(header.u32()));
   }
@@ -334,13 +334,13 @@ function alignmentIn(path: string, metadata: ReadonlyMap<string, GgufValue>): nu
   return found;
 }
 
-/** The tensors in the order of the file, `offset` still counted from the start of the data. */
+/** The tensors in the order of the file, with offsets relative to the data section. */
 function readTensors(header: HeaderReader, count: number): Map<string, GgufTensor> {
   const tensors = new Map<string, GgufTensor>();
   for (let i = 0; i < count; i++) {
     const tensor = readTensor(header);
     if (tensors.has(tensor.name)) {
-      throw new LoadError(`${header.path}: tensor ${quoted(tensor.name)} stands there twice`);
+      throw new LoadError(`${header.path}: tensor ${quoted(tensor.name)} occurs twice`);
     }
     tensors.set(tensor.name, tensor);
   }
@@ -373,7 +373,7 @@ function readTensor(header: HeaderReader): GgufTensor {
   return { name, type, shape, offset: header.u64(), bytes };
 }
 
-/** Checks where the tensors are, and counts their offsets from the start of the file. */
+/** Checks the positions of the tensors and makes their offsets relative to the file. */
 function place(
   path: string,
   tensors: ReadonlyMap<string, GgufTensor>,
@@ -390,7 +390,8 @@ function place(
     if (start + offset + bytes > fileSize) {
       throw incomplete(path, start + offset + bytes, fileSize);
     }
-    if (offset < end) throw fail(`its bytes at ${offset} overlap those before it, up to ${end}`);
+    if (offset < end)
+      throw fail(`its bytes at ${offset} overlap the previous tensor, which ends at ${end}`);
     end = offset + bytes;
   }
   return new Map(

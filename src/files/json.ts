@@ -1,4 +1,4 @@
-// The small files of a model: its configuration, its tokenizer.
+// Reads the JSON files of a model, such as its config.
 import { existsSync } from "node:fs";
 import { openTensorData } from "./gguf.ts";
 import { LoadError } from "./load-error.ts";
@@ -26,12 +26,12 @@ export function readJson(path: string): JsonObject {
     const value = parsed(new TextDecoder().decode(bytes));
     if (isObject(value)) return value;
   } catch {
-    // The line below says it.
+    // Reported below.
   }
-  throw new LoadError(`${path} does not hold a JSON object`);
+  throw new LoadError(`${path} does not contain a JSON object`);
 }
 
-/** Python writes Infinity and NaN as such, which JSON has no words for: a number beyond all, and none. */
+/** Accepts Infinity and NaN, which Python writes but JSON lacks: as 1e999 (again Infinity) and null. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

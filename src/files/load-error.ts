@@ -1,5 +1,4 @@
-// What is wrong with a model's files, in one line: which file or tensor, what was expected and what
-// was found.
+// An invalid model file, in one line: the file or tensor, what was expected and what was found.
 
 export class LoadError extends Error {
   constructor(message: string) {
@@ -8,7 +7,7 @@ export class LoadError extends Error {
   }
 }
 
-/** A text of a file or a user in an error: on one line, and short. */
+/** Quotes untrusted text for an error: escaped to one line and truncated. */
 export function quoted(name: string): string {
   return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}...` : name);
 }

@@ -1,12 +1,12 @@
-// The headers of safetensors files: which tensors a model has, in which file, and where their bytes
-// are. Everything that native code would trust is checked here, before it opens the file.
+// Reads the headers of safetensors files: the tensors of a model, their files and positions. Validates everything that
+// native code would trust, before it opens the file.
 import { existsSync, realpathSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 import { openTensorData } from "./gguf.ts";
 import { isObject } from "./json.ts";
 import { LoadError, quoted } from "./load-error.ts";
 
-/** The types of tensors, with the bytes of an item. */
+/** Tensor types, with bytes per item. */
 const itemBytes = {
   BOOL: 1,
   U8: 1,
@@ -51,7 +51,7 @@ export type SafetensorsIndex = {
 
 /** The reference implementation's limit. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** MLX counts a dimension in an int32. */
+/** MLX stores dimensions as int32. */
 const MAX_DIMENSION = 2 ** 31 - 1;
 const MAX_DIMENSIONS = 8;
 const SINGLE_FILE = "model.safetensors";
@@ -62,7 +62,8 @@ type JsonObject = Readonly<Record<string, unknown>>;
 export function readSafetensors(path: string): SafetensorsHeader {
   const { text, json, dataStart, fileSize } = readHeader(path);
   const { __metadata__: metadata = {}, ...entries } = json;
-  if (!isTexts(metadata)) throw new LoadError(`${path}: expected __metadata__ to hold texts only`);
+  if (!isTexts(metadata))
+    throw new LoadError(`${path}: expected __metadata__ to contain only strings`);
   const tensors = Object.entries(entries)
     .map(([name, entry]) => readTensor(path, name, entry, dataStart))
     .sort((a, b) => a.offset - b.offset || a.bytes - b.bytes);
@@ -74,7 +75,7 @@ export function readSafetensors(path: string): SafetensorsHeader {
   };
 }
 
-/** The tensors of a model's folder: in model.safetensors, or in the shards that its index names. */
+/** Reads model.safetensors, or the shards listed in the index. */
 export function readSafetensorsIndex(folder: string): SafetensorsIndex {
   if (existsSync(join(folder, SINGLE_FILE))) {
     const file = fileInFolder(folder, SINGLE_FILE, folder);
@@ -132,21 +133,21 @@ function parseObject(
     const json: unknown = JSON.parse(text);
     if (isObject(json)) return { text, json };
   } catch {
-    // Not UTF-8 or not JSON: the same to the user as another kind of JSON.
+    // Invalid UTF-8 or JSON gets the same error as a wrong JSON type.
   }
   throw new LoadError(`${path}: expected ${what} to be a JSON object`);
 }
 
-/** JSON.parse keeps the last of two equal keys, where another parser may keep the first. */
+/** Rejects duplicate keys: JSON.parse keeps the last one, other parsers may keep the first. */
 function checkKeys(path: string, text: string, json: JsonObject): void {
   const objects = [json, ...Object.values(json).filter(isObject)];
   const kept = objects.reduce((sum, object) => sum + Object.keys(object).length, 0);
   if (countKeys(text) !== kept) {
-    throw new LoadError(`${path}: a key of the header stands there twice`);
+    throw new LoadError(`${path}: a key of the header occurs twice`);
   }
 }
 
-/** The keys of every object in a JSON text: its colons outside of texts. */
+/** Counts the keys of all objects in a JSON text: its colons outside strings. */
 function countKeys(json: string): number {
   let keys = 0;
   let inText = false;
@@ -188,7 +189,7 @@ function readTensor(
   return { name, dtype, shape, offset: dataStart + begin, bytes };
 }
 
-/** The format wants the tensors to fill the rest of the file, without a hole or an overlap. */
+/** The format requires tensors to fill the rest of the file without gaps or overlaps. */
 function checkPlacement(
   path: string,
   sorted: readonly SafetensorsTensor[],
@@ -199,7 +200,7 @@ function checkPlacement(
   for (const { name, offset, bytes } of sorted) {
     if (offset !== end) {
       throw new LoadError(
-        `${path}: tensor ${quoted(name)}: expected its bytes at ${end}, found them at ${offset}`,
+        `${path}: tensor ${quoted(name)}: expected its bytes at ${end}, found ${offset}`,
       );
     }
     end = offset + bytes;
@@ -209,7 +210,7 @@ function checkPlacement(
   }
 }
 
-/** Which file each tensor is in, by name. */
+/** File names by tensor name. */
 function readWeightMap(path: string): Map<string, string> {
   using file = openTensorData(path);
   if (file.size > MAX_HEADER_BYTES) {
@@ -231,11 +232,11 @@ function readWeightMap(path: string): Map<string, string> {
   return files;
 }
 
-/** The path of a file that is in the folder, and not only by a link. `named` says by what. */
+/** The path of a file inside the folder; rejects links to other places. `named`: the origin of the name. */
 function fileInFolder(folder: string, name: string, named: string): string {
   const path = join(folder, name);
   if (!existsSync(path)) {
-    throw new LoadError(`${named}: it names ${quoted(name)}, and there is none`);
+    throw new LoadError(`${named}: it names ${quoted(name)}, which does not exist`);
   }
   const root = realpathSync(folder);
   // Hugging Face's cache links snapshots/<revision>/<file> to blobs/<hash>.
@@ -243,16 +244,16 @@ function fileInFolder(folder: string, name: string, named: string): string {
   const places = isSnapshot ? [root, join(root, "../../blobs")] : [root];
   const target = realpathSync(path);
   if (places.some((place) => target.startsWith(place + sep))) return path;
-  throw new LoadError(`${named}: ${quoted(name)} is a link to outside of the folder`);
+  throw new LoadError(`${named}: ${quoted(name)} is a link to a place outside the folder`);
 }
 
-/** Zero counts as one: another reader may overflow before it comes to the zero. */
+/** Counts zero as one: another reader may overflow before it reaches the zero. */
 function overflows(shape: readonly number[], bytes: number): boolean {
   const most = shape.reduce((product, dimension) => product * Math.max(dimension, 1), bytes);
   return !Number.isSafeInteger(most);
 }
 
-/** A JSON value of the wrong kind, which may be too deep to be written out. */
+/** A JSON value of the wrong type; may be nested too deeply to print. */
 function shown(value: unknown): string {
   return typeof value === "string" ? quoted(value) : typeof value;
 }

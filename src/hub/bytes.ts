@@ -1,11 +1,11 @@
-// Numbers of bytes for people.
+// Formats byte counts.
 
 const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 
 export const totalBytes = (parts: readonly { bytes: number }[]) =>
   parts.reduce((sum, { bytes }) => sum + bytes, 0);
 
-/** Three digits or so: 512 B, 4.7 GB, 138 MB. */
+/** About three digits: 512 B, 4.7 GB, 138 MB. */
 export function formatBytes(bytes: number): string {
   let value = bytes;
   let unit = 0;

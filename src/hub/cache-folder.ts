@@ -1,10 +1,10 @@
-// Folders of the cache, before something is written to them. Others may be able to write to the cache too:
-// no link of theirs leads a pull or a removal out of it.
+// Creates and checks folders of the cache before a write. Other users may be able to write to the cache: their links
+// must not redirect a pull or a removal out of it.
 import { mkdirSync, realpathSync } from "node:fs";
 import { join, sep } from "node:path";
 import { codeOf, HubError } from "./hub-error.ts";
 
-/** Makes a folder of the cache, and those above it; `path` is its path in the cache. */
+/** Creates a folder and its parents; `path` is relative to the cache. */
 export function makeFolder(cache: string, path: string): string {
   mkdirSync(cache, { recursive: true });
   return path.split(sep).reduce((above, name) => {
@@ -19,10 +19,10 @@ export function makeFolder(cache: string, path: string): string {
   }, cache);
 }
 
-/** Refuses what a link leads out of the cache, or nowhere. */
+/** Throws if the path resolves to a place outside the cache, or to none. */
 export function checkInside(cache: string, path: string): void {
   if (realPath(path)?.startsWith(realpathSync(cache) + sep)) return;
-  throw new HubError(`${path} is a link that leads out of the cache: remove it`);
+  throw new HubError(`${path} is a link to a place outside the cache: remove it`);
 }
 
 function realPath(path: string): string | undefined {

@@ -2,7 +2,7 @@
 //   blobs/<checksum>           the bytes, once each (or a link to the cache's own blobs/, which newer
 //                              versions of huggingface_hub share between repos)
 //   snapshots/<commit>/<file>  links to them
-//   refs/<branch or tag>       the commit it stood for when it was last pulled
+//   refs/<branch or tag>       its commit at the last pull
 // Other tools write here too, so broken and unknown entries are skipped.
 import {
   type Dirent,
@@ -34,7 +34,7 @@ export type CachedRevision = {
 export type CachedRepo = {
   readonly id: string;
   readonly path: string;
-  /** On disk, each blob once, whether a revision uses it or not. */
+  /** Size on disk: each blob once, used by a revision or not. */
   readonly bytes: number;
   readonly revisions: readonly CachedRevision[];
   readonly modifiedMs: number;
@@ -43,12 +43,11 @@ export type CachedRepo = {
 
 export type Removal = { readonly freedBytes: number };
 
-/** models--org--name */
+/** For example, models--org--name. */
 export function repoFolder(id: string): string {
   return ["models", ...id.split("/")].join("--");
 }
 
-/** Where the cache has a repo. */
 export function repoPath(cache: string, id: string): string {
   return join(cache, repoFolder(id));
 }
@@ -63,7 +62,7 @@ export function listRepos(cache: string): CachedRepo[] {
     .sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-/** Undefined where the cache has nothing of the repo. */
+/** Undefined if the cache has no files of the repo. */
 export function readRepo(cache: string, id: string): CachedRepo | undefined {
   const path = repoPath(cache, id);
   const blobs = new Map<string, { bytes: number; modifiedMs: number; usedMs: number }>();
@@ -90,7 +89,7 @@ export function readRepo(cache: string, id: string): CachedRepo | undefined {
   };
 }
 
-/** The folder of a revision: of main without one, or else of the only one there is. */
+/** The folder of a revision; by default of main, or else of the only one. */
 export function findSnapshot(cache: string, id: string, revision?: string): string | undefined {
   const path = repoPath(cache, id);
   const commit = commitOf(path, revision ?? "main");
@@ -101,12 +100,12 @@ export function findSnapshot(cache: string, id: string, revision?: string): stri
   return snapshots.length === 1 ? join(path, "snapshots", snapshots[0]!.name) : undefined;
 }
 
-/** Takes a repo out of the cache, or one revision and the blobs that no other revision uses. */
+/** Removes a repo, or one revision with the blobs that no other revision uses. */
 export function removeFromCache(cache: string, id: string, revision?: string): Removal {
   const repo = readRepo(cache, id);
   if (!repo) throw new ModelNotFoundError(`${id} is not in the cache (${cache})`);
   using lock = takeRepoLock(cache, repoFolder(id));
-  if (!lock) throw new HubError(`${id} is being pulled by another process: stop that one first`);
+  if (!lock) throw new HubError(`${id} is being pulled by another process: stop it first`);
   for (const folder of ["", "refs", "snapshots", "blobs", "trees"]) {
     const path = join(repo.path, folder);
     if (existsSync(path)) checkInside(cache, path);
@@ -118,10 +117,10 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
   if (!found) {
     const known = repo.revisions.flatMap(({ commit, refs }) => (refs.length > 0 ? refs : [commit]));
     throw new ModelNotFoundError(
-      `${id} has no revision ${revision} here, only ${known.join(", ")}`,
+      `the cache has no revision ${revision} of ${id}, only ${known.join(", ")}`,
     );
   }
-  // Another name of the same commit keeps it.
+  // Another ref keeps the commit.
   if (revision !== commit && found.refs.length > 1) {
     removeRef(repo.path, revision);
     return { freedBytes: 0 };
@@ -129,7 +128,7 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
   return repo.revisions.length === 1 ? removeRepo(cache, repo) : removeRevision(cache, repo, found);
 }
 
-/** Removes names before bytes, so that an interrupted removal leaves nothing that looks like a model. */
+/** Removes refs and links before blobs, so that an interrupted removal leaves no apparent model. */
 function removeRepo(cache: string, repo: CachedRepo): Removal {
   const links = blobLinks(repo.path);
   for (const part of ["refs", "snapshots", "blobs", ""]) {
@@ -152,7 +151,7 @@ function removeRevision(cache: string, repo: CachedRepo, revision: CachedRevisio
   return { freedBytes: bytes - sharedBytesLeft(cache, links) };
 }
 
-/** Branches may have slashes: the folders that they leave empty go with them. */
+/** Branch names may contain slashes: removes their empty folders too. */
 function removeRef(repo: string, ref: string): void {
   const refs = join(repo, "refs");
   rmSync(join(refs, ref), { force: true });
@@ -164,7 +163,7 @@ function removeRef(repo: string, ref: string): void {
 
 type BlobLink = { readonly path: string; readonly target: string; readonly bytes: number };
 
-/** The repo's blobs that are links into the store that repos share. */
+/** The repo's blobs that link into the store shared between repos. */
 function blobLinks(repo: string): BlobLink[] {
   const blobs = join(repo, "blobs");
   return entriesOf(blobs)
@@ -211,7 +210,7 @@ function refsOf(folder: string): { name: string; commit: string }[] {
     .filter(({ commit }) => isCommit(commit));
 }
 
-/** The files of a folder, and of those below it, that can be read. */
+/** All readable files below a folder. */
 export function filesOf(folder: string): CachedFile[] {
   return pathsBelow(folder).flatMap((path) => {
     const real = realPath(join(folder, path));
@@ -219,7 +218,7 @@ export function filesOf(folder: string): CachedFile[] {
   });
 }
 
-/** The blobs of the repo that a revision links to. A link to anywhere else is not ours to follow. */
+/** The blobs of the repo that a revision links to; ignores links to other places. */
 function blobsOf(repo: CachedRepo, revision: CachedRevision): string[] {
   return revision.files
     .map(({ path }) => join(revision.path, path))
@@ -260,7 +259,7 @@ function readText(path: string): string | undefined {
   }
 }
 
-/** Undefined where a link leads nowhere. */
+/** Undefined for a broken link. */
 function realPath(path: string): string | undefined {
   return existsSync(path) ? realpathSync(path) : undefined;
 }

@@ -1,5 +1,5 @@
-// One file from the hub into the cache's blobs: it goes on where an earlier pull stopped, tries again
-// when the connection breaks, and is kept only with the right checksum.
+// Downloads one file from the hub to the cache's blobs: resumes an earlier pull, retries after connection errors, and
+// keeps the file only with the right checksum.
 import { HubError } from "./hub-error.ts";
 import { type BlobId, ChecksumError, PartialBlob } from "./partial-blob.ts";
 import {
@@ -13,13 +13,13 @@ import {
 
 export type Download = {
   readonly id: BlobId;
-  /** In the repo. */
+  /** Relative to the repo. */
   readonly path: string;
   readonly url: string;
 };
 
 export type DownloadOptions = RetryOptions & {
-  /** How many of the file's bytes are here, and how many of those have come just now. */
+  /** `bytes`: the file's bytes so far; `newBytes`: those since the last call. */
   onBytes(bytes: number, newBytes: number): void;
 };
 
@@ -40,9 +40,11 @@ export async function download(
     } catch (error) {
       if (!(error instanceof ChecksumError)) throw error;
       await blob.discard();
-      // The bytes that were there may be those of something else: once more, without them.
+      // The bytes of the earlier pull may be wrong: retries once from the start.
       if (blob.hasOldBytes) continue;
-      throw new HubError(`${file.path} is not what the hub lists: ${error.message}; pull it again`);
+      throw new HubError(
+        `${file.path} differs from the listing of the hub: ${error.message}; pull it again`,
+      );
     } finally {
       await blob.close();
     }
@@ -60,7 +62,7 @@ async function receiveAll(
   const stalled = () => stall.abort(new DOMException("stalled", "TimeoutError"));
   const timer = setTimeout(stalled, policy.stallMs);
   try {
-    // A compressed answer could not be counted in the file's bytes.
+    // Bytes of a compressed response could not be counted.
     const headers: Record<string, string> = { "Accept-Encoding": "identity" };
     if (blob.bytes > 0) headers.Range = `bytes=${blob.bytes}-`;
     const response = await request(hub, url, {
@@ -80,7 +82,7 @@ async function receiveAll(
         onBytes(blob.bytes, value.length);
       }
     } finally {
-      await reader.cancel().catch(() => {}); // it is broken already, or has more than was listed
+      await reader.cancel().catch(() => {}); // the stream is broken or longer than listed
     }
   } finally {
     clearTimeout(timer);
@@ -90,7 +92,7 @@ async function receiveAll(
   }
 }
 
-/** A server may answer with the whole file where the end of it was asked for. */
+/** Whether the response starts at `offset`: servers may ignore a Range header and send the whole file. */
 export function continuesAt(hub: Hub, response: Response, offset: number): boolean {
   if (response.status !== 206) return offset === 0;
   const [, start] = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "") ?? [];

@@ -1,4 +1,4 @@
-// Part of a file of the hub, in memory.
+// Reads part of a file on the hub into memory.
 import { continuesAt } from "./download.ts";
 import {
   broken,
@@ -11,7 +11,7 @@ import {
 
 export type FilePart = { readonly from: number; readonly bytes: number };
 
-/** `url` as `fileUrl` makes it. The file must have so many bytes. */
+/** `url`: from `fileUrl`. The file must contain the range. */
 export async function readPart(
   hub: Hub,
   url: string,
@@ -21,10 +21,10 @@ export async function readPart(
   if (bytes === 0) return new Uint8Array();
   return await retrying(retry, async () => {
     const signal = AbortSignal.any([retry.signal, AbortSignal.timeout(retry.policy.stallMs)]);
-    // A compressed answer could not be counted in the file's bytes.
+    // Bytes of a compressed response could not be counted.
     const headers = { "Accept-Encoding": "identity", Range: `bytes=${from}-${from + bytes - 1}` };
     const response = await request(hub, url, { headers, signal });
-    // A server that does not know Range sends the file from its start.
+    // A server without support for Range sends the file from its start.
     let skipped = continuesAt(hub, response, from) ? 0 : from;
     const part = new Uint8Array(bytes);
     let done = 0;
@@ -34,7 +34,7 @@ export async function readPart(
         skipped -= Math.min(skipped, chunk.length);
         part.set(used, done);
         done += used.length;
-        if (done === bytes) break; // which cancels the rest
+        if (done === bytes) break; // leaving the loop cancels the rest
       }
     } catch (error) {
       throw broken(hub, error);

@@ -1,11 +1,11 @@
-// Which GGUF file of several is meant. llama.cpp's users name the quantization: `org/name:Q4_K_M`. A model in several
-// parts goes by the first of them.
+// Chooses among several GGUF files, by name or, as in llama.cpp, by quantization: `org/name:Q4_K_M`. A split model is
+// named by its first part.
 import { basename } from "node:path";
 
-/** model-00002-of-00003.gguf */
+/** For example, model-00002-of-00003.gguf. */
 const part = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
-/** The files that `wanted` fits: all models without it, one where it is a file's name. */
+/** The models that match `wanted`: all without it, one if it is a file name. */
 export function matchingGgufs(paths: readonly string[], wanted?: string): string[] {
   const models = paths.filter(isModel).sort();
   if (wanted === undefined) return models;
@@ -18,14 +18,14 @@ export function matchingGgufs(paths: readonly string[], wanted?: string): string
   });
 }
 
-/** The file's name without what tells the format and the part. */
+/** The file name without extension and part number. */
 export function ggufStem(path: string): string {
   return basename(path)
     .replace(part, "")
     .replace(/\.gguf$/i, "");
 }
 
-/** All parts of a model that there are, by the path of the first. */
+/** All available parts of a model, given the first. */
 export function partsOf(first: string, paths: readonly string[]): string[] {
   const [, , count] = part.exec(first) ?? [];
   if (count === undefined) return [first];
@@ -33,7 +33,7 @@ export function partsOf(first: string, paths: readonly string[]): string[] {
   return paths.filter((path) => part.exec(path)?.[2] === count && path.replace(part, "") === stem);
 }
 
-/** Beside the models there are projectors of images, tables for quantizing, and further parts. */
+/** Excludes image projectors, importance matrices and later parts. */
 function isModel(path: string): boolean {
   const number = part.exec(path)?.[1];
   return (

@@ -1,5 +1,5 @@
-// What the hub says of a repo: the commit of a revision, and its files with their checksums. The hub may be
-// anyone's: every answer has a bound, and what is not as a hub answers is refused in one line.
+// Lists a repo of the hub: the commit of a revision, and its files with checksums. HF_ENDPOINT may be any server, so
+// every response is bounded and validated.
 import { z } from "zod";
 import { HubError, quoted } from "./hub-error.ts";
 import type { BlobId } from "./partial-blob.ts";
@@ -31,16 +31,17 @@ export async function listRepo(hub: Hub, retry: RetryOptions): Promise<Listing> 
   const files: RepoFile[] = [];
   let url: string | undefined = `${api}/tree/${commit}?recursive=true`;
   for (let pages = 0; url !== undefined; pages++) {
-    if (pages === MAX_PAGES) throw new HubError(`${repo} lists its files on over ${pages} pages`);
+    if (pages === MAX_PAGES)
+      throw new HubError(`${repo} lists its files on more than ${pages} pages`);
     const page = await ask(hub, retry, url);
     const entries = parsed(hub, z.array(Entry), page.json).filter(({ type }) => type === "file");
     for (const entry of entries) files.push(repoFile(parsed(hub, FileEntry, entry)));
-    if (files.length > MAX_FILES) throw new HubError(`${repo} lists over ${MAX_FILES} files`);
+    if (files.length > MAX_FILES) throw new HubError(`${repo} lists more than ${MAX_FILES} files`);
     url = page.next;
   }
   const bytes = files.reduce((sum, { id }) => sum + id.bytes, 0);
   if (Number.isSafeInteger(bytes)) return { commit, files };
-  throw new HubError(`${repo} lists files of more bytes than any disk has`);
+  throw new HubError(`${repo} lists more bytes than any disk can hold`);
 }
 
 function repoFile({ path, size, oid, lfs }: z.infer<typeof FileEntry>): RepoFile {
@@ -50,7 +51,7 @@ function repoFile({ path, size, oid, lfs }: z.infer<typeof FileEntry>): RepoFile
   return { path, id };
 }
 
-/** The JSON of one answer, and where the list goes on. */
+/** The JSON of one response, and the URL of the next page. */
 async function ask(
   hub: Hub,
   retry: RetryOptions,
@@ -79,7 +80,7 @@ async function readText(hub: Hub, response: Response): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-/** The hub's own address: the token goes there. */
+/** Throws if the next page is at another address, which would get the token. */
 function nextPage(hub: Hub, url: string, { headers }: Response): string | undefined {
   const [, next] = /<([^>]*)>\s*;\s*rel="next"/.exec(headers.get("Link") ?? "") ?? [];
   if (next === undefined) return undefined;
@@ -106,14 +107,14 @@ function parsed<T>(hub: Hub, schema: z.ZodType<T>, json: unknown): T {
 
 function notAHub({ endpoint }: Hub, expected: string): HubError {
   return new HubError(
-    `${endpoint} does not answer as a hub does, expected ${expected}: check HF_ENDPOINT`,
+    `${endpoint} does not respond like a hub: expected ${expected}: check HF_ENDPOINT`,
   );
 }
 
-/** The hub's words become paths: none may lead out of the repo's folder. */
+/** Names from the hub become paths: none may escape the repo's folder. */
 export function checkFile(hub: Hub, { path, id }: RepoFile): void {
   const isSound =
     isRelativePath(path) &&
     (id.kind === "sha256" ? /^[0-9a-f]{64}$/ : /^[0-9a-f]{40}$/).test(id.checksum);
-  if (!isSound) throw new HubError(`${hub.repo} lists a file that cannot be kept: ${quoted(path)}`);
+  if (!isSound) throw new HubError(`${hub.repo} lists an invalid file name: ${quoted(path)}`);
 }

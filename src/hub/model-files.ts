@@ -1,16 +1,16 @@
-// Which files of a repo a model needs: its weights once, and what describes them.
+// Selects the files of a repo to pull: one format of the weights, and the files that describe them.
 
 import { matchingGgufs, partsOf } from "./gguf-choice.ts";
 import { HubError } from "./hub-error.ts";
 
 export type Wanted = {
-  /** A GGUF file, by its name or its quantization. */
+  /** A GGUF file, by name or quantization. */
   readonly file?: string;
-  /** Globs, in place of what is taken by itself. */
+  /** Globs that replace the automatic selection. */
   readonly include?: readonly string[];
 };
 
-/** Other folders below hold other formats of the same weights. */
+/** Only top-level files: folders usually contain other formats of the same weights. */
 const describing = [
   "*.json",
   "*.jinja",
@@ -23,7 +23,7 @@ const describing = [
   // Modules of sentence-transformers, such as 1_Pooling.
   "[0-9]_*/config.json",
 ].map((pattern) => new Bun.Glob(pattern));
-/** Indices of PyTorch's, TensorFlow's and Flax's files. */
+/** Indices of PyTorch, TensorFlow and Flax weights. */
 const otherIndex = /\.(bin|h5|msgpack)\.index\.json$/;
 
 export function filesOfModel(id: string, paths: readonly string[], wanted: Wanted = {}): string[] {
@@ -41,7 +41,7 @@ export function filesOfModel(id: string, paths: readonly string[], wanted: Wante
   return [...beside, ...partsOf(ggufOf(id, paths, wanted.file), paths)];
 }
 
-/** Some repos hold the same weights a second time, in one consolidated file. */
+/** Some repos also contain the same weights as one consolidated file. */
 function safetensorsOf(paths: readonly string[]): string[] {
   const all = paths.filter((path) => /^[^/]+\.safetensors$/.test(path));
   const named = all.filter((path) => path.startsWith("model"));
@@ -54,5 +54,5 @@ function ggufOf(id: string, paths: readonly string[], wanted: string | undefined
   const choice = files.length > 0 ? files : matchingGgufs(paths);
   if (choice.length === 0) throw new HubError(`${id} has neither safetensors nor GGUF files`);
   const names = choice.slice(0, 12).join(", ") + (choice.length > 12 ? ", ..." : "");
-  throw new HubError(`${id} has several GGUF files: name one as ${id}:<file>, of ${names}`);
+  throw new HubError(`${id} has several GGUF files: choose one as ${id}:<file>, from ${names}`);
 }

@@ -1,18 +1,17 @@
-// A blob on its way into the cache: `<checksum>.incomplete`, whose first `bytes` bytes are hashed. It
-// stays where it is when the pull stops, so that the next one goes on from there, and gets its own
-// name only when every byte is there and the checksum is right.
+// A partially downloaded blob: `<checksum>.incomplete`, whose first `bytes` bytes are hashed. It remains when a pull is
+// interrupted, so that the next one resumes it, and is renamed once it is complete and its checksum matches.
 import { constants, type FileHandle, open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { codeOf, HubError } from "./hub-error.ts";
 
 export type BlobId = {
-  /** Of the contents (LFS and Xet), or git's own of a small file. */
+  /** SHA-256 of the contents (LFS and Xet), or git's hash for small files. */
   readonly kind: "sha256" | "git-sha1";
   readonly checksum: string;
   readonly bytes: number;
 };
 
-/** All bytes are there, and they are not the ones that the hub has listed. */
+/** The complete file differs from the checksum in the listing. */
 export class ChecksumError extends HubError {}
 
 const READ_BYTES = 1 << 20;
@@ -35,7 +34,7 @@ export class PartialBlob {
     this.#hash = hasherOf(id);
   }
 
-  /** Takes over what an earlier pull has left, if it is ours. */
+  /** Resumes the file of an earlier pull, if it belongs to this user. */
   static async open(id: BlobId, folder: string): Promise<PartialBlob> {
     const path = join(folder, `${id.checksum}.incomplete`);
     const file = (await openOurs(path)) ?? (await openNew(path));
@@ -53,7 +52,7 @@ export class PartialBlob {
     return this.#bytes;
   }
 
-  /** Whether some bytes are an earlier pull's, and so may be to blame for a wrong checksum. */
+  /** Whether it includes bytes of an earlier pull, which may explain a wrong checksum. */
   get hasOldBytes(): boolean {
     return this.#hasOldBytes;
   }
@@ -89,13 +88,13 @@ export class PartialBlob {
     this.#hasOldBytes = false;
   }
 
-  /** Gives the blob its name. */
+  /** Verifies the checksum and renames the blob. */
   async finish(): Promise<void> {
     const found = this.#hash.digest("hex");
     if (this.#bytes !== this.id.bytes || found !== this.id.checksum) {
       throw this.#wrong(`a file whose checksum is ${found}`);
     }
-    // The checksum is not computed again: what has the name must be on the disk.
+    // Blobs are not verified again later, so the data must be on disk before the rename.
     await this.#file.datasync();
     await rename(this.#path, join(this.#folder, this.id.checksum));
   }
@@ -117,7 +116,7 @@ export class PartialBlob {
 
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
 
-/** Undefined where there is none, or a link, or what others can change behind our back. */
+/** Undefined if it does not exist, is a link, or can be changed by other users. */
 async function openOurs(path: string): Promise<FileHandle | undefined> {
   try {
     const file = await open(path, O_RDWR | O_NOFOLLOW);
@@ -125,35 +124,35 @@ async function openOurs(path: string): Promise<FileHandle | undefined> {
     if (stats.isFile() && stats.nlink === 1 && stats.uid === process.geteuid?.()) return file;
     await file.close();
   } catch (error) {
-    // Nothing, a link, and a socket.
+    // Missing, a link, or a socket.
     if (!["ENOENT", "ELOOP", "ENXIO"].includes(codeOf(error) ?? "")) throw error;
   }
 }
 
-/** In place of what is there. */
+/** Replaces an existing file. */
 async function openNew(path: string): Promise<FileHandle> {
   await rm(path, { force: true });
   return await open(path, O_RDWR | O_CREAT | O_EXCL, 0o666);
 }
 
-/** git hashes a file behind its type and length. */
+/** git hashes a file after a header with its type and length. */
 function hasherOf({ kind, bytes }: BlobId): Bun.CryptoHasher {
   if (kind === "sha256") return new Bun.CryptoHasher("sha256");
   return new Bun.CryptoHasher("sha1").update(`blob ${bytes}\0`);
 }
 
-/** The disk's own refusals, in a line that says what to do. */
+/** Turns errors of the disk into a line that names the fix. */
 export function diskError(error: unknown, folder: string): unknown {
   const code = codeOf(error);
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new HubError(
-      `the disk of ${folder} is full: free some space, or name another disk in HF_HUB_CACHE; ` +
-        "the same command goes on where this one stopped",
+      `the disk of ${folder} is full: free some space, or set HF_HUB_CACHE to another disk; ` +
+        "the same command resumes the pull",
     );
   }
   if (code !== undefined && notWritable.includes(code)) {
     return new HubError(
-      `${folder} cannot be written (${code}): check its permissions, or name another in HF_HUB_CACHE`,
+      `${folder} cannot be written (${code}): check its permissions, or set HF_HUB_CACHE to another folder`,
     );
   }
   return error;

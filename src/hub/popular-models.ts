@@ -1,6 +1,5 @@
-// Short names for models that many people use: qwen3:4b is a repo of the hub that holds weights for MLX. The table is
-// popular-models.json, with the date on which it was last looked through; models.json in the folder of the settings adds
-// names, or gives them another meaning.
+// Short names of popular models: qwen3:4b stands for a repo with weights for MLX. The table is popular-models.json,
+// with the date of its last review; models.json in the settings folder adds or overrides names.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
@@ -16,11 +15,11 @@ export const PopularModel = z.strictObject({
     .string()
     .regex(/^[a-z\d][a-z\d._-]*(:[a-z\d][a-z\d._-]*)?$/, "expected a name like qwen3:4b"),
   repo: z.string().refine(isRepo, "expected a repo: org/name, org/name@revision or org/name:file"),
-  /** Of the weights, about. */
+  /** Approximate size of the weights. */
   bytes: z.int().positive().optional(),
-  /** The longest context that the model was made for, in tokens. */
+  /** Context length that the model was trained for. */
   context: z.int().positive().optional(),
-  /** Whether it is offered to those who have no model yet: of each size there are one or two. */
+  /** Whether it is suggested to new users: one or two models per size. */
   isOffered: z.boolean().default(false),
 });
 export type PopularModel = z.infer<typeof PopularModel>;
@@ -30,20 +29,20 @@ const OwnTable = z.strictObject({ models: z.array(PopularModel) });
 export const popularModelsDate = table.date;
 const builtIn: readonly PopularModel[] = z.array(PopularModel).parse(table.models);
 
-/** The largest first, but the user's own before all. */
+/** The user's own models first, then by decreasing size. */
 export function popularModels(env: Environment): readonly PopularModel[] {
   const own = ownModels(env);
   return [...own, ...builtIn.filter(({ name }) => !own.some((each) => each.name === name))];
 }
 
-/** The repo of a short name; any other name as it is. */
+/** Expands a short name to its repo; returns other names unchanged. */
 export function fullName(name: string, env: Environment): string {
   if (name.includes("/")) return name;
   const wanted = name.toLowerCase();
   return popularModels(env).find((model) => model.name === wanted)?.repo ?? name;
 }
 
-/** For a user of this machine, with what may have been meant. */
+/** The error for a local user, with the most similar name. */
 export function unknownModel(name: string, env: Environment): ModelNotFoundError {
   const meant = nearestModel(name, env);
   const hint = meant
@@ -52,7 +51,7 @@ export function unknownModel(name: string, env: Environment): ModelNotFoundError
   return new ModelNotFoundError(`no model is named ${quoted(name)}${hint}`);
 }
 
-/** What may have been meant by a name that no model has. */
+/** The known name that is most similar to an unknown one. */
 export function nearestModel(name: string, env: Environment): string | undefined {
   const wanted = name.toLowerCase();
   const short = popularModels(env).map((model) => model.name);
@@ -62,10 +61,10 @@ export function nearestModel(name: string, env: Environment): string | undefined
   return nearest(wanted, ["default", ...short]) ?? nearest(name, cached);
 }
 
-/** What a model takes beside its weights at the least: a KV cache, and the arrays of a step. */
+/** Minimum memory besides the weights: a KV cache and the arrays of a step. */
 const BESIDE_BYTES = 1.5e9;
 
-/** The least memory in which a model with so many bytes of weights is of use. */
+/** Minimum memory to run a model with weights of this size. */
 export function neededBytes(weightBytes: number): number {
   return weightBytes + BESIDE_BYTES;
 }

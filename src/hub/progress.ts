@@ -1,4 +1,4 @@
-// How far a pull is: one line, redrawn in place on a terminal, and now and then a line elsewhere.
+// Shows the progress of a pull: one line redrawn in place on a terminal, occasional lines elsewhere.
 import { formatBytes } from "./bytes.ts";
 
 export type ProgressOutput = {
@@ -14,13 +14,13 @@ const BAR_CELLS = 24;
 
 type Sample = { readonly atMs: number; readonly bytes: number };
 
-/** Bytes a second over the last seconds, so that the time left follows the connection. */
+/** Bytes per second over the last seconds, so that the remaining time follows the connection. */
 export class RateMeter {
   #samples: Sample[] = [];
 
   add(bytes: number, atMs: number): void {
     this.#samples.push({ atMs, bytes });
-    // The oldest one that is kept stands just outside the window.
+    // Keeps one sample outside the window.
     const first = this.#samples.findLastIndex((sample) => sample.atMs <= atMs - WINDOW_MS);
     if (first > 0) this.#samples.splice(0, first);
   }
@@ -55,14 +55,14 @@ export class Progress {
     this.#draw(doneBytes, totalBytes);
   }
 
-  /** The last state, whatever the clock says. */
+  /** Shows the final state, regardless of the redraw interval. */
   finish(doneBytes: number, totalBytes: number): void {
     this.#rate.add(doneBytes, this.#nowMs());
     this.#draw(doneBytes, totalBytes);
     if (this.#output.isTTY) this.#output.write("\n");
   }
 
-  /** A line of its own above the bar. */
+  /** Prints a line above the bar. */
   say(line: string): void {
     this.#output.write(this.#output.isTTY ? `\r\x1b[K${line}\n` : `${line}\n`);
     this.#drawnMs = Number.NEGATIVE_INFINITY;
@@ -80,7 +80,7 @@ export class Progress {
   }
 }
 
-/** ` 43%  1.2 GB of 2.8 GB  45.3 MB/s  35 s left` */
+/** For example, ` 43%  1.2 GB of 2.8 GB  45.3 MB/s  35 s left`. */
 export function progressLine(done: number, total: number, bytesPerSecond?: number): string {
   const percent = total > 0 ? Math.floor((100 * done) / total) : 100;
   const parts = [`${percent}%`.padStart(4), `${formatBytes(done)} of ${formatBytes(total)}`];
@@ -89,7 +89,7 @@ export function progressLine(done: number, total: number, bytesPerSecond?: numbe
   return parts.join("  ");
 }
 
-/** `[######----]` */
+/** For example, `[######----]`. */
 export function barOf(done: number, total: number): string {
   const full = total > 0 ? Math.floor((BAR_CELLS * done) / total) : BAR_CELLS;
   return `[${"#".repeat(full).padEnd(BAR_CELLS, "-")}]`;

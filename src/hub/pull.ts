@@ -1,6 +1,5 @@
-// Brings a model from the hub into the cache, in the layout that huggingface_hub writes. The blobs
-// come first, the links to them after, config.json's at the end and the ref last of all: whatever
-// interrupts a pull, what can be found by name is whole.
+// Downloads a model from the hub to the cache, in the layout of huggingface_hub. Blobs are written first, then their
+// links with config.json last, and finally the ref: an interrupted pull never leaves a model that looks complete.
 import { readlinkSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
@@ -33,7 +32,7 @@ export type PullOptions = Wanted & {
 };
 
 export type Pulled = {
-  /** The snapshot's folder. */
+  /** The folder of the snapshot. */
   readonly path: string;
   readonly commit: string;
   readonly files: number;
@@ -43,13 +42,15 @@ export type Pulled = {
 
 const FILES_AT_ONCE = 4;
 
-/** `repo` is org/name. */
+/** `repo`: org/name. */
 export async function pullModel(repo: string, options: PullOptions = {}): Promise<Pulled> {
   const { env = process.env, revision = "main", onEvent = () => {} } = options;
   if (!isRepoId(repo)) throw new HubError(`${quoted(repo)} is not the name of a repo: org/name`);
   if (!isRelativePath(revision)) throw new HubError(`${quoted(revision)} is not a revision`);
   if (isOffline(env)) {
-    throw new HubError(`HF_HUB_OFFLINE is set, so ${repo} is not pulled: unset it and try again`);
+    throw new HubError(
+      `HF_HUB_OFFLINE is set, so ${repo} cannot be pulled: unset it and try again`,
+    );
   }
   const cache = hubCache(env);
   const hub = { endpoint: hubEndpoint(env), token: hubToken(env), repo, revision };
@@ -76,7 +77,7 @@ export async function pullModel(repo: string, options: PullOptions = {}): Promis
     const blobs = makeFolder(cache, join(folder, "blobs"));
     const downloadedBytes = await bring(hub, commit, files, blobs, stop, retry, onEvent);
     const path = makeFolder(cache, join(folder, "snapshots", commit));
-    // A folder counts as a model once it has config.json.
+    // A folder counts as a model once it contains config.json.
     const last = (file: RepoFile) => Number(file.path === "config.json");
     for (const { path: file, id } of files.toSorted((a, b) => last(a) - last(b))) {
       const target = join(path, file);
@@ -90,7 +91,7 @@ export async function pullModel(repo: string, options: PullOptions = {}): Promis
   }
 }
 
-/** The blobs that are missing, a few at once. Returns how many bytes came over the wire. */
+/** Downloads missing blobs, a few concurrently. Returns the number of bytes transferred. */
 async function bring(
   hub: Hub,
   commit: string,
@@ -131,7 +132,7 @@ async function bring(
     }
   };
   const workers = Array.from({ length: FILES_AT_ONCE }, () =>
-    // After one failure the others stop too, and keep what they have.
+    // After one failure, the others stop too and keep their bytes.
     worker().catch((error: unknown) => stop.abort(error)),
   );
   await Promise.all(workers);
@@ -144,12 +145,12 @@ async function checkSpace(folder: string, bytes: number): Promise<void> {
   const free = bavail * bsize;
   if (bytes <= free) return;
   throw new HubError(
-    `${formatBytes(bytes)} are to be pulled and ${formatBytes(free)} are free in ${folder}: ` +
-      "free some space, or name another disk in HF_HUB_CACHE",
+    `the pull needs ${formatBytes(bytes)}, but ${folder} has ${formatBytes(free)} free: ` +
+      "free some space, or set HF_HUB_CACHE to another disk",
   );
 }
 
-/** Replaces the link atomically: a process that reads the snapshot meanwhile always finds a file. */
+/** Replaces the link atomically, so that concurrent readers always find a file. */
 function link(blob: string, path: string): void {
   const target = relative(dirname(path), blob);
   if (linkAt(path) === target) return;

@@ -1,4 +1,4 @@
-// One process at a time writes to a cached repo.
+// Ensures that only one process writes to a cached repo.
 import { lstatSync } from "node:fs";
 import { join } from "node:path";
 import { lockFile } from "../file-lock.ts";
@@ -7,7 +7,7 @@ import { codeOf } from "./hub-error.ts";
 
 const POLL_MS = 100;
 
-/** The lock of a repo's folder in the cache, or undefined while another holds it. */
+/** Undefined while another process holds the lock. */
 export function takeRepoLock(cache: string, folder: string): Disposable | undefined {
   const path = join(makeFolder(cache, join(".locks", folder)), "mlx-serve.lock");
   if (lstatSync(path, { throwIfNoEntry: false })) checkInside(cache, path);
@@ -15,7 +15,7 @@ export function takeRepoLock(cache: string, folder: string): Disposable | undefi
     return lockFile(path);
   } catch (error) {
     if (codeOf(error)?.startsWith("SQLITE_BUSY")) return undefined;
-    // A file system without locks: the checksums still hold.
+    // The file system has no locks; checksums still protect the files.
     return { [Symbol.dispose]() {} };
   }
 }

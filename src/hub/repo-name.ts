@@ -1,17 +1,17 @@
-// What a user may write for a repo of the hub: `org/name`, then `@revision` and `:file`. Every part
-// is checked before it becomes part of a path, so that no name leads out of the cache.
+// Parses the name of a repo: `org/name`, optionally with `@revision` and `:file`. Every part is validated before it
+// becomes part of a path, so that no name escapes the cache.
 
 export type RepoName = {
   readonly id: string;
   /** A branch, a tag or a commit. */
   readonly revision?: string;
-  /** Which GGUF file: its name, or a quantization such as Q4_K_M. */
+  /** A GGUF file, by name or by a quantization such as Q4_K_M. */
   readonly file?: string;
 };
 
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** Undefined where the text cannot be the name of a repo. */
+/** Undefined if the text is not a valid name. */
 export function parseRepoName(text: string): RepoName | undefined {
   const [, id = "", revision, file] = /^([^@:]+)(?:@([^@:]+))?(?::([^@:]+))?$/.exec(text) ?? [];
   if (!isRepoId(id)) return undefined;
@@ -24,7 +24,7 @@ export function parseRepoName(text: string): RepoName | undefined {
   };
 }
 
-/** The hub's own rule. */
+/** The hub's rule for ids. */
 export function isRepoId(id: string): boolean {
   const parts = id.split("/");
   return (
@@ -38,12 +38,12 @@ export function isCommit(text: string): boolean {
   return COMMIT.test(text);
 }
 
-/** A path below the folder it is joined to, on every system: from a user, or from a hub. */
+/** Whether the path stays below the folder it is joined to, on every system. */
 export function isRelativePath(path: string): boolean {
   return (
     path.length <= 1024 &&
     path.split("/").every((part) => part !== "" && part !== "." && part !== "..") &&
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern matches them
     !/[\\:\x00-\x1f\x7f]/.test(path)
   );
 }

@@ -1,16 +1,16 @@
-// Requests to the hub: the token is sent to the hub only, an error response becomes one line that says what
-// to do, and retryable errors are distinguished from permanent ones.
+// Requests to the hub: sends the token only to the hub, turns error responses into one line that names the fix, and
+// distinguishes transient from permanent errors.
 import { codeOf, HubError, quoted } from "./hub-error.ts";
 
 export type Hub = {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly endpoint: string;
   readonly token: string | undefined;
   readonly repo: string;
   readonly revision: string;
 };
 
-/** Worth another try: the connection broke, or the hub is busy. */
+/** A retryable error: a broken connection or a busy hub. */
 export class TransientError extends HubError {
   readonly retryAfterMs: number | undefined;
 
@@ -22,11 +22,11 @@ export class TransientError extends HubError {
 }
 
 export type RetryPolicy = {
-  /** In a row without a byte in between. */
+  /** Maximum consecutive attempts without progress. */
   readonly attempts: number;
-  /** Before the second try; doubled from there on. */
+  /** Delay before the second attempt; doubles with each one. */
   readonly delayMs: number;
-  /** How long a connection may say nothing. */
+  /** Timeout of a silent connection. */
   readonly stallMs: number;
 };
 
@@ -35,9 +35,9 @@ export const defaultRetryPolicy: RetryPolicy = { attempts: 6, delayMs: 500, stal
 const MAX_DELAY_MS = 30_000;
 const MAX_REDIRECTS = 10;
 const redirects: readonly number[] = [301, 302, 303, 307, 308];
-const GO_ON = "then run the same command: it goes on where this one stopped";
+const GO_ON = "then run the same command, which resumes the pull";
 
-/** A good answer, or an error. Redirects are followed; once they have left the hub, without the token. */
+/** Returns a successful response or throws. Follows redirects; once they leave the hub, without the token. */
 export async function request(hub: Hub, url: string, init: RequestInit = {}): Promise<Response> {
   let [at, isHub] = [new URL(url), true];
   for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
@@ -57,7 +57,7 @@ export async function request(hub: Hub, url: string, init: RequestInit = {}): Pr
   throw new HubError(`${hub.endpoint} redirects more than ${MAX_REDIRECTS} times`);
 }
 
-/** What has come over https goes on over https. */
+/** Never downgrades from https to http. */
 function redirected(hub: Hub, from: URL, { headers }: Response): URL {
   const location = headers.get("Location") ?? "";
   const to = URL.canParse(location, from.href) ? new URL(location, from) : undefined;
@@ -69,10 +69,10 @@ function redirected(hub: Hub, from: URL, { headers }: Response): URL {
   );
 }
 
-/** The connection's own errors, as one that is worth another try. */
+/** Turns an error of the connection into a transient one. */
 export function broken(hub: Hub, error: unknown): TransientError {
   const name = error instanceof Error ? error.name : "";
-  const why = name === "TimeoutError" ? "it does not answer" : (codeOf(error) ?? String(error));
+  const why = name === "TimeoutError" ? "no response" : (codeOf(error) ?? String(error));
   return new TransientError(`the connection to ${hub.endpoint} failed (${why})`);
 }
 
@@ -83,7 +83,7 @@ function refusal(hub: Hub, response: Response): HubError {
   const retryAfterMs = Number(headers.get("Retry-After") ?? Number.NaN) * 1000;
   if (status === 429 || status === 408 || status >= 500) {
     return new TransientError(
-      `${endpoint} answers ${status}`,
+      `${endpoint} returned ${status}`,
       Number.isFinite(retryAfterMs) ? retryAfterMs : undefined,
     );
   }
@@ -96,20 +96,22 @@ function refusal(hub: Hub, response: Response): HubError {
   if (code === "EntryNotFound")
     return new HubError(`${repo} has no ${new URL(response.url).pathname}`);
   if (status === 404 || code === "RepoNotFound") {
-    const how = token ? "or your token may not read it" : "or it is private and needs HF_TOKEN";
-    return new HubError(`there is no ${repo} on ${endpoint}, ${how}: check the name`);
+    const how = token ? "or your token has no access to it" : "or it is private and needs HF_TOKEN";
+    return new HubError(`${endpoint} has no ${repo}, ${how}: check the name`);
   }
   if (status === 401) {
     return new HubError(
       token
-        ? `${endpoint} does not take your token: set HF_TOKEN to ${makeToken}`
-        : `${repo} is not public: set HF_TOKEN to ${makeToken} that may read it`,
+        ? `${endpoint} rejects your token: set HF_TOKEN to ${makeToken}`
+        : `${repo} is not public: set HF_TOKEN to ${makeToken} with access to it`,
     );
   }
   if (status === 403) {
-    return new HubError(`your token may not read ${repo}: set HF_TOKEN to ${makeToken} that may`);
+    return new HubError(
+      `your token has no access to ${repo}: set HF_TOKEN to ${makeToken} with access`,
+    );
   }
-  return new HubError(`${endpoint} answers ${status} for ${new URL(response.url).pathname}`);
+  return new HubError(`${endpoint} returned ${status} for ${new URL(response.url).pathname}`);
 }
 
 export type RetryOptions = {
@@ -118,7 +120,7 @@ export type RetryOptions = {
   onRetry(error: TransientError, delayMs: number): void;
 };
 
-/** Retries until success or a permanent error. `progress` that grows between attempts resets the count. */
+/** Retries until success or a permanent error. Progress between attempts resets the count. */
 export async function retrying<T>(
   { policy, signal, onRetry }: RetryOptions,
   run: () => Promise<T>,

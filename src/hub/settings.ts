@@ -1,5 +1,4 @@
-// The environment variables that every Hugging Face tool obeys: where the cache is, which hub is
-// asked, with which token, and whether any hub is asked at all.
+// The environment variables shared by Hugging Face tools: the cache folder, the hub, the token, and offline mode.
 import { readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
@@ -7,7 +6,7 @@ import { HubError, quoted } from "./hub-error.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** `~` as the user's own folder, as huggingface_hub reads it too. */
+/** Expands `~`, as huggingface_hub does. */
 export function expandHome(path: string, env: Environment): string {
   const home = env.HOME || homedir();
   if (path === "~") return home;
@@ -19,18 +18,18 @@ function hfHome(env: Environment): string {
   return expandHome(env.HF_HOME || join(cache, "huggingface"), env);
 }
 
-/** Where settings, keys and names of models are kept. */
+/** The folder of settings, keys and model names. */
 export function configFolder(env: Environment): string {
   return join(env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config"), "mlx-serve");
 }
 
-/** The folder that holds models--org--name. */
+/** The folder that contains models--org--name. */
 export function hubCache(env: Environment = process.env): string {
   const named = env.HF_HUB_CACHE || env.HUGGINGFACE_HUB_CACHE;
   return resolve(named ? expandHome(named, env) : join(hfHome(env), "hub"));
 }
 
-/** `HF_TOKEN`, or the one that `hf auth login` has left. */
+/** `HF_TOKEN`, or the token stored by `hf auth login`. */
 export function hubToken(env: Environment = process.env): string | undefined {
   const named = (env.HF_TOKEN || env.HUGGING_FACE_HUB_TOKEN)?.trim();
   if (named) return named;
@@ -42,11 +41,11 @@ export function hubToken(env: Environment = process.env): string | undefined {
   }
 }
 
-/** Without a slash at its end. */
+/** Without a trailing slash. */
 export function hubEndpoint(env: Environment = process.env): string {
   const endpoint = env.HF_ENDPOINT || "https://huggingface.co";
   if (!/^https?:\/\/[^/]/.test(endpoint) || !URL.canParse(endpoint)) {
-    throw new HubError(`HF_ENDPOINT must be a URL of http or https, not ${quoted(endpoint)}`);
+    throw new HubError(`HF_ENDPOINT must be an http or https URL, not ${quoted(endpoint)}`);
   }
   return endpoint.replace(/\/+$/, "");
 }

@@ -1,6 +1,5 @@
-// From the name that a user gives to the files of a model: a folder with config.json, or a GGUF file.
-// A name that comes over HTTP never becomes a path: with `allowPaths: false` only the default model
-// and the repos of the cache have names.
+// Resolves a model name to a folder with config.json or a GGUF file. Names from HTTP never become paths: with
+// `allowPaths: false`, only the default model and repos of the cache have names.
 import { readdirSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { carried, defaultModelPath } from "../../ffi/native.ts";
@@ -16,18 +15,18 @@ export type ModelSource =
   | { readonly kind: "gguf"; readonly path: string; readonly name: string };
 
 export type ResolveOptions = {
-  /** Whether the name may be a path on this machine. */
+  /** Whether the name may be a local path. */
   allowPaths?: boolean;
   env?: Environment;
 };
 
-/** The model that goes by `name`; throws ModelNotFoundError where there is none. */
+/** Throws ModelNotFoundError if no model has the name. */
 export function resolveModel(name: string, options: ResolveOptions = {}): ModelSource {
   const { allowPaths = true, env = process.env } = options;
   if (name === "" || name === "default") return defaultModel(env);
   if (allowPaths && !name.includes("\0")) {
     if (/^(\.{0,2}|~)\//.test(name)) return localModel(expandHome(name, env));
-    // Without a dot in front it is a path only where something is there.
+    // Without a leading dot, it is a path only if a file exists there.
     const found = name.split("/").includes("..") ? undefined : modelAt(name);
     if (found) return found;
   }
@@ -42,8 +41,8 @@ function defaultModel(env: Environment): ModelSource {
   if (isFile(path)) return ggufAt(path);
   throw new ModelNotFoundError(
     carried
-      ? "no model is named: `mlx-serve pull <repo>` brings one, `mlx-serve serve <repo>` serves it"
-      : "the default model is missing: run `npm start` once to make it",
+      ? "no model given: `mlx-serve pull <repo>` downloads one, `mlx-serve serve <repo>` serves it"
+      : "the default model is missing: `npm start` creates it",
   );
 }
 
@@ -51,17 +50,17 @@ function localModel(path: string): ModelSource {
   const found = modelAt(path);
   if (found) return found;
   const kind = statOf(path);
-  if (!kind) throw new ModelNotFoundError(`${path}: there is no such file or folder`);
+  if (!kind) throw new ModelNotFoundError(`${path}: no such file or folder`);
   if (!kind.isDirectory()) throw new ModelNotFoundError(`${path}: not a GGUF file`);
   const files = matchingGgufs(namesIn(path));
   throw new ModelNotFoundError(
     files.length > 1
-      ? `${path} holds ${files.length} GGUF files: name one of ${list(files)}`
-      : `${path}: expected config.json or a GGUF file in the folder, found neither`,
+      ? `${path} contains ${files.length} GGUF files: choose one of ${list(files)}`
+      : `${path}: the folder contains neither config.json nor a GGUF file`,
   );
 }
 
-/** A folder with config.json or a single GGUF file, or such a file itself. */
+/** A folder with config.json or a single GGUF file, or a GGUF file. */
 function modelAt(path: string): ModelSource | undefined {
   const kind = statOf(path);
   if (kind?.isFile()) return path.endsWith(".gguf") ? ggufAt(path) : undefined;
@@ -91,7 +90,7 @@ function cachedModel(
   }
   if (match !== undefined) {
     throw new ModelNotFoundError(
-      `${name} is one of several files: name one as ${id}:<file>, of ${list([match, ...others])}`,
+      `${name} matches several files: choose one as ${id}:<file>, from ${list([match, ...others])}`,
     );
   }
   const wanted = file === undefined ? "config.json or GGUF file" : `GGUF file ${quoted(file)}`;
@@ -106,12 +105,12 @@ function notCached(
   isLocal: boolean,
   env: Environment,
 ): ModelNotFoundError {
-  // Repos that others can pull have an organization.
+  // Only repos with an organization can be pulled.
   if (!isLocal || !id.includes("/")) return notNamed(name, isLocal, env);
   const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
-  const known = commits.length > 0 ? `, which has of it ${list(commits)}` : "";
+  const known = commits.length > 0 ? `, which has only ${list(commits)}` : "";
   return new ModelNotFoundError(
-    `${name} is not in the cache (${cache})${known}: \`mlx-serve pull ${name}\` brings it`,
+    `${name} is not in the cache (${cache})${known}: \`mlx-serve pull ${name}\` downloads it`,
   );
 }
 

@@ -66,7 +66,7 @@ const formats: readonly Row[] = [
   [llamaJson, "<|header_start|>", '"parameters": '],
 ];
 
-/** As above, for templates without tools, for which instructions.ts describes the tools. */
+/** Formats for templates without tools, which instructions.ts describes in a message. */
 const fallbacks: readonly Row[] = [
   [gemma, "<start_of_turn>"],
   // Phi 4 mini's template takes the tools from the system message.
@@ -77,7 +77,7 @@ const fallbacks: readonly Row[] = [
 
 export function formatOf(template: string): TemplateTools {
   const text = template.replaceAll('\\"', '"');
-  // The field of messages, not a part of some markers.
+  // Matches the field of messages but not markers that contain the word.
   const knowsCalls = /\btool_calls\b(?!>)/.test(text);
   const found = readsTools(template) ? formatIn(text, formats) : undefined;
   if (found) return { format: found, knowsTools: true, knowsCalls };

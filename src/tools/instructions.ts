@@ -1,4 +1,4 @@
-// For chat templates without support for tools or calls: messages that carry them in their text.
+// Writes tools and calls into the text of messages, for chat templates that do not support them.
 import { deepseek, deepseekV31 } from "./formats/deepseek.ts";
 import { gemma } from "./formats/gemma.ts";
 import { phi } from "./formats/phi.ts";
@@ -11,13 +11,12 @@ export type Message = {
   readonly [field: string]: unknown;
 };
 
-/** How tools and their results are written into messages. */
 type Instructions = {
   tools(messages: readonly Message[], tools: readonly Tool[]): Message[];
   results(texts: readonly string[]): Message[];
 };
 
-/** Messages for a template without tools: a message describes them, and calls and results become text. */
+/** For templates without tools: a message describes the tools, and calls and results become text. */
 export function withInstructions(
   messages: readonly Message[],
   tools: readonly Tool[],
@@ -28,7 +27,7 @@ export function withInstructions(
   return instructions.tools(withResults(written, instructions.results), tools);
 }
 
-/** Messages for a template without calls: they become text of the assistant's message. */
+/** For templates without calls: calls become text of the assistant's message. */
 export function withWrittenCalls(messages: readonly Message[], format: ToolFormat): Message[] {
   return messages.map((message) => {
     const { tool_calls, ...rest } = message;
@@ -38,7 +37,7 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
   });
 }
 
-/** Consecutive results are written together. */
+/** Merges consecutive results. */
 function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];

@@ -1,15 +1,15 @@
-// The parser of a whole message: a thought, then content and calls.
+// Parses a whole message: a thought, then content and calls.
 import { Reasoning, type Split, type Thinking } from "./reasoning.ts";
 import { AnswerTags } from "./syntax/answer-tags.ts";
 import type { Enforced, MessageParser, MessagePart, Tool, ToolFormat } from "./syntax/format.ts";
 
 export type MessageOptions = {
   thinking: Thinking;
-  /** The model's; undefined if no tools are asked for, unless thoughts are part of it. */
+  /** The model's format; undefined without tools, unless the format includes thoughts. */
   format?: ToolFormat | undefined;
   tools?: readonly Tool[] | undefined;
   enforced?: Enforced | undefined;
-  /** The tag that the model puts around its answer. */
+  /** The tag around the model's answers. */
   answerTag?: string | undefined;
 };
 

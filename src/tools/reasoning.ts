@@ -1,5 +1,5 @@
-// The thought that a model writes before its answer, at the start of the message: <think>…</think>, or between
-// other marks of its format. Whitespace around it belongs neither to the thought nor to the answer.
+// Splits off the thought before an answer: <think>…</think> at the start of the message, or other marks of the format.
+// Surrounding whitespace belongs neither to the thought nor to the answer.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 import { StringMatcher } from "../text/string-matcher.ts";
 import { type ThoughtMarks, thoughtMarks } from "./syntax/format.ts";
@@ -24,7 +24,6 @@ export function thinkingOf(
   return template.includes(close) ? "possible" : "none";
 }
 
-/** A piece of the thought, then a piece of the answer. */
 export type Split = { reasoning: string; text: string };
 
 export class Reasoning {
@@ -34,7 +33,7 @@ export class Reasoning {
   /** Whether the thought has any non-blank character so far. */
   #begun = false;
   #blanks = "";
-  /** What may still become a marker. */
+  /** A possible prefix of a marker. */
   #pending = "";
 
   /** `inside`: the prompt ends inside the thought. */
@@ -64,7 +63,7 @@ export class Reasoning {
     return split;
   }
 
-  /** Discards what may be half a marker. */
+  /** Discards a possible prefix of a marker. */
   cut(): void {
     this.#pending = "";
   }
@@ -112,7 +111,7 @@ export class Reasoning {
   }
 }
 
-/** An answer's grammar, with a thought before it if the model thinks. */
+/** Extends an answer's grammar by a thought, if the model thinks. */
 export function withThought(
   answer: StructuralTagFormat,
   thinking: Thinking,

@@ -102,7 +102,7 @@ test("wrong usage ends with 2, in one line", () => {
 
 test("what fails ends with 1", () => {
   const { stderr, exitCode } = run("show", "./absent");
-  expect(stderr).toBe("mlx-serve: ./absent: there is no such file or folder\n");
+  expect(stderr).toBe("mlx-serve: ./absent: no such file or folder\n");
   expect(exitCode).toBe(1);
 });
 

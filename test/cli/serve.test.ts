@@ -179,7 +179,7 @@ test("serve goes on where it can leave no word of itself", async () => {
 test("a model that is not there is one line and no server", async () => {
   const args = ["serve", join(home.model, "nothing"), "--port", "0"];
   const { stderr, exitCode } = await mlxServe(args, home.env);
-  expect(stderr).toMatch(/^mlx-serve: .*there is no such file or folder\n$/);
+  expect(stderr).toMatch(/^mlx-serve: .*no such file or folder\n$/);
   expect(exitCode).toBe(1);
   expect(servers()).toEqual([]);
 }, 30_000);

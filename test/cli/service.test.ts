@@ -224,8 +224,8 @@ describe.each(systems)("$manager", ({ platform, manager, file, read, hints, aske
 
   test("what serve would refuse is refused, and nothing is written", async () => {
     const refused = [
-      [["install", "./nothing"], /there is no such file or folder/, 1],
-      [["install", "org/nothing"], /`mlx-serve pull org\/nothing` brings it/, 1],
+      [["install", "./nothing"], /no such file or folder/, 1],
+      [["install", "org/nothing"], /`mlx-serve pull org\/nothing` downloads it/, 1],
       [["install", ODD, "--port", "99999"], /--port: expected/, 2],
       [["install", ODD, "--host", "0.0.0.0"], /on 0\.0\.0\.0 .*--api-key/, 2],
       [["install", ODD, "--keys-file", "none.json"], /none\.json does not exist/, 2],

@@ -175,10 +175,13 @@ test("show says in one line what is wrong with a model", async () => {
   const noGguf = join(folder({ "x.gguf": Buffer.from("GGUF") }), "x.gguf");
   for (const [name, message] of [
     [noWeights, /expected model.safetensors or .* found neither$/],
-    [noJson, /config.json does not hold a JSON object$/],
+    [noJson, /config.json does not contain a JSON object$/],
     [short, /model.safetensors: expected a header/],
     [noGguf, /x.gguf: the download is incomplete/],
-    ["org/absent", /^org\/absent is not in the cache .* `mlx-serve pull org\/absent` brings it$/],
+    [
+      "org/absent",
+      /^org\/absent is not in the cache .* `mlx-serve pull org\/absent` downloads it$/,
+    ],
     ["--frobnicate", /--frobnicate/],
   ] as const) {
     await expect(show([name], env)).rejects.toThrow(message);
@@ -384,13 +387,13 @@ describe("show reads of a repo that is not in the cache", () => {
       await expect(show(["org/lie"], env)).rejects.toThrow(/config.json has 1.1 GB$/);
       const content = readFileSync(defaultModelPath());
       hub.add("org/gguf", { files: { "a.gguf": { content, listed: { bytes: 2 ** 52 } } } });
-      await expect(show(["org/gguf"], env)).rejects.toThrow(/a.gguf of 4.5 PB cannot be outlined/);
+      await expect(show(["org/gguf"], env)).rejects.toThrow(/a.gguf of 4.5 PB cannot be created/);
     });
   });
 
   test("that the hub has no such repo, or nothing to read", async () => {
     await withHub(async (hub) => {
-      await expect(show(["org/absent"], env)).rejects.toThrow(/there is no org\/absent on http/);
+      await expect(show(["org/absent"], env)).rejects.toThrow(/http\S+ has no org\/absent/);
       hub.add("org/empty", { files: { "README.md": { content: Buffer.from("x") } } });
       await expect(show(["org/empty"], env)).rejects.toThrow(/neither safetensors nor GGUF files/);
     });

@@ -446,9 +446,9 @@ describe("the file", () => {
   });
 
   test("that is named must be there", () => {
-    expect(refusal("--config", "/absent.toml")).toBe("--config: there is no /absent.toml");
+    expect(refusal("--config", "/absent.toml")).toBe("--config: /absent.toml does not exist");
     env.MLX_SERVE_CONFIG = "~/absent.toml";
-    expect(refusal()).toBe(`MLX_SERVE_CONFIG: there is no ${env.HOME}/absent.toml`);
+    expect(refusal()).toBe(`MLX_SERVE_CONFIG: ${env.HOME}/absent.toml does not exist`);
     expect(refusal("--config", env.HOME!)).toBe(`${env.HOME}: cannot be read (EISDIR)`);
   });
 
@@ -477,7 +477,7 @@ describe("the file", () => {
     write(ownFile, '__proto__ = "x"');
     expect(refusal()).toStartWith(`${ownFile}: __proto__: there is no such setting`);
     write(ownFile, 'config = "x"');
-    expect(refusal()).toBe(`${ownFile}: config: a file names no other`);
+    expect(refusal()).toBe(`${ownFile}: config: cannot be set in a file`);
   });
 
   test("with a value of the wrong type is refused", () => {

@@ -210,7 +210,7 @@ describe("readGguf refuses", () => {
     [
       "a key twice",
       gguf({ metadata: [entry("k", U8!, u8(1)), entry("k", U8!, u8(2))] }),
-      /"k" stands there twice/,
+      /"k" occurs twice/,
     ],
     ["alignment 0", aligned(U32!, u32(0)), /power of two, found 0/],
     ["alignment 24", aligned(U32!, u32(24)), /power of two, found 24/],
@@ -237,12 +237,12 @@ describe("readGguf refuses", () => {
     [
       "a tensor twice",
       gguf({ tensors: [tensor(), tensor({ offset: 32 })] }),
-      /"w" stands there twice/,
+      /"w" occurs twice/,
     ],
     [
       "tensors that overlap",
       gguf({ tensors: [tensor({ dimensions: [9] }), tensor({ name: "v", offset: 32 })] }),
-      /"v": its bytes at 32 overlap those before it, up to 36/,
+      /"v": its bytes at 32 overlap the previous tensor, which ends at 36/,
     ],
   ];
 

@@ -21,6 +21,6 @@ test("numbers that only Python writes are read, and texts stay as they are", () 
 
 test("what is no object is refused", () => {
   for (const text of ["[Infinity]", "Infinity", '{"a": Infinity', '{"a": infinity}']) {
-    expect(() => read(text)).toThrow("does not hold a JSON object");
+    expect(() => read(text)).toThrow("does not contain a JSON object");
   }
 });

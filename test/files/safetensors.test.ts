@@ -76,15 +76,15 @@ describe("readSafetensors", () => {
     [
       "a tensor twice",
       safetensors(`{"w":${entry},"w":${entry}}`, 4),
-      /key of the header stands there twice/,
+      /key of the header occurs twice/,
     ],
     [
       "a field twice",
       safetensors(`{"w":{"dtype":"F32",${entry.slice(1)}}`, 4),
-      /stands there twice/,
+      /occurs twice/,
     ],
-    ["a number as metadata", safetensors({ __metadata__: { a: 1 } }, 0), /to hold texts only/],
-    ["metadata that is a list", safetensors({ __metadata__: ["a"] }, 0), /to hold texts only/],
+    ["a number as metadata", safetensors({ __metadata__: { a: 1 } }, 0), /to contain only strings/],
+    ["metadata that is a list", safetensors({ __metadata__: ["a"] }, 0), /to contain only strings/],
     ["an entry that is no object", safetensors({ w: [1] }, 0), /"w": expected an object/],
     ["an entry with another field", w({ x: 1 }), /shape and data_offsets, found "x"/],
     ["an unknown dtype", w({ dtype: "F7" }), /"w": unknown dtype "F7"/],
@@ -220,7 +220,7 @@ describe("readSafetensorsIndex", () => {
     [
       "a shard that is missing",
       index({ a: "1.safetensors" }),
-      /it names "1.safetensors", and there is none/,
+      /it names "1.safetensors", which does not exist/,
     ],
     [
       "a tensor that is not in its shard",
@@ -260,7 +260,7 @@ describe("readSafetensorsIndex", () => {
       link(folderOf({}), "model.safetensors.index.json", "model.safetensors.index.json"),
     ];
     for (const folder of folders) {
-      expect(() => readSafetensorsIndex(folder)).toThrow(/is a link to outside of the folder/);
+      expect(() => readSafetensorsIndex(folder)).toThrow(/is a link to a place outside the folder/);
     }
   });
 

@@ -47,7 +47,7 @@ function hubOf(answers: Answers) {
       const known: Answers = { [revision]: { sha: commit }, ...answers };
       const answer = known[pathname];
       const value = typeof answer === "function" ? answer(request) : answer;
-      if (value instanceof Response) return value;
+      if (value instanceof Response || value instanceof Promise) return value;
       return value === undefined ? new Response("", { status: 404 }) : Response.json(value);
     },
   });
@@ -104,7 +104,7 @@ describe("an answer of the wrong kind is one line that names the hub and what wa
   test.each(wrong)("%s", async (_, answers, expected) => {
     using hub = hubOf(answers);
     const message = await failure(pull(hub.url));
-    expect(message).toStartWith(`${hub.url} does not answer as a hub does, `);
+    expect(message).toStartWith(`${hub.url} does not respond like a hub: expected `);
     expect(message).toContain(expected);
     expect(readdirSync(cache)).toEqual([]);
   });
@@ -116,14 +116,14 @@ describe("a listing is bounded", () => {
 
   test("in its pages", async () => {
     using hub = hubOf({ [tree]: (request: Request) => page(request.url) });
-    expect(await failure(pull(hub.url))).toBe(`${ID} lists its files on over 100 pages`);
+    expect(await failure(pull(hub.url))).toBe(`${ID} lists its files on more than 100 pages`);
     expect(hub.asked.length).toBe(101);
   });
 
   test("in its files", async () => {
     const files = Array.from({ length: 1001 }, (_, i) => ({ ...file, path: `${i}.json` }));
     using hub = hubOf({ [tree]: (request: Request) => page(request.url, files) });
-    expect(await failure(pull(hub.url))).toBe(`${ID} lists over 10000 files`);
+    expect(await failure(pull(hub.url))).toBe(`${ID} lists more than 10000 files`);
     expect(hub.asked.length).toBe(11);
   });
 
@@ -131,7 +131,7 @@ describe("a listing is bounded", () => {
     const size = Number.MAX_SAFE_INTEGER;
     const files = ["a.json", "b.json"].map((path) => ({ ...file, path, size }));
     using hub = hubOf({ [tree]: files });
-    expect(await failure(pull(hub.url))).toContain("more bytes than any disk has");
+    expect(await failure(pull(hub.url))).toContain("more bytes than any disk can hold");
   });
 
   test("to the hub itself, which alone gets the token", async () => {
@@ -182,7 +182,7 @@ describe("a listing is bounded", () => {
     for (const answer of [silent, () => new Promise(() => {})]) {
       using hub = hubOf({ [tree]: answer });
       const message = await failure(pull(hub.url, { retry: { stallMs: 100 } }));
-      expect(message).toContain("does not answer");
+      expect(message).toContain("(no response)");
     }
   });
 });
@@ -337,7 +337,9 @@ describe("no link leads a pull out of the cache", () => {
       mkdirSync(dirname(place(at)), { recursive: true });
       const isFile = place(at).endsWith(".lock");
       symlinkSync(isFile ? join(outside, "new") : outside, place(at));
-      expect(await failure(pull(hub.url))).toContain("leads out of the cache: remove it");
+      expect(await failure(pull(hub.url))).toContain(
+        "is a link to a place outside the cache: remove it",
+      );
     });
     expect(readdirSync(outside)).toEqual([]);
   });
@@ -369,7 +371,9 @@ describe("no link leads a pull out of the cache", () => {
     writeFileSync(kept, "{}");
     mkdirSync(dirname(repo(part)), { recursive: true });
     symlinkSync(outside, repo(part));
-    expect(() => removeFromCache(cache, ID)).toThrow("leads out of the cache: remove it");
+    expect(() => removeFromCache(cache, ID)).toThrow(
+      "is a link to a place outside the cache: remove it",
+    );
     expect(existsSync(kept)).toBe(true);
   });
 });

@@ -60,7 +60,7 @@ test("a model is found in the cache by its short name, under the name of its rep
     });
   }
   expect(() => resolveModel("qwen3:8b", { env })).toThrow(
-    "`mlx-serve pull mlx-community/Qwen3-8B-4bit` brings it",
+    "`mlx-serve pull mlx-community/Qwen3-8B-4bit` downloads it",
   );
   expect(unknownModel("mlx-community/Qwen3-0.6B-4bti", env).message).toEndWith(
     "did you mean mlx-community/Qwen3-0.6B-4bit?",

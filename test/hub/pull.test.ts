@@ -123,7 +123,7 @@ describe("a pull", () => {
     const gguf = (text: string) => ({ content: Buffer.from(text), big: true });
     const names = ["tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf", "mmproj-tiny-f16.gguf"];
     hub.add(ID, { files: Object.fromEntries(names.map((name) => [name, gguf(name)])) });
-    expect(await failure(pull())).toContain("of tiny-Q4_K_M.gguf, tiny-Q8_0.gguf");
+    expect(await failure(pull())).toContain("from tiny-Q4_K_M.gguf, tiny-Q8_0.gguf");
     const { path } = await pull({ file: "q8_0" });
     expect(readdirSync(path)).toEqual(["tiny-Q8_0.gguf"]);
     expect(resolveModel(ID, { env }).kind).toBe("gguf");
@@ -137,7 +137,7 @@ describe("a pull", () => {
     const content = Buffer.from("part");
     const listed = [...names, ...others].map((name) => [name, { content, big: true }]);
     hub.add(ID, { files: Object.fromEntries(listed) });
-    expect(await failure(pull())).toContain(`of ${part("Q4_K_M", 1)}, ${part("Q8_0", 1)}`);
+    expect(await failure(pull())).toContain(`from ${part("Q4_K_M", 1)}, ${part("Q8_0", 1)}`);
     const { path } = await pull({ file: "Q4_K_M" });
     const found = readdirSync(path, { recursive: true }).sort();
     expect(found).toEqual(["Q4_K_M", part("Q4_K_M", 1), part("Q4_K_M", 2)]);
@@ -246,7 +246,7 @@ describe("an interrupted pull", () => {
       retry: { stallMs: 100 },
       onEvent: (event) => event.kind === "retry" && reasons.push(event.reason),
     });
-    expect(reasons).toEqual([expect.stringContaining("does not answer")]);
+    expect(reasons).toEqual([expect.stringContaining("(no response)")]);
     expect(hub.requestsOf("model.safetensors").at(-1)!.range).toBe("bytes=1000-");
   });
 
@@ -264,7 +264,7 @@ describe("an interrupted pull", () => {
     hub.faults.set("config.json", [{ kind: "status", status: 429 }]);
     await pull();
     hub.faults.set("revision", Array(9).fill({ kind: "status", status: 500 }));
-    expect(await failure(pull({ retry: { attempts: 3 } }))).toContain("answers 500");
+    expect(await failure(pull({ retry: { attempts: 3 } }))).toContain("returned 500");
     expect(hub.faults.get("revision")).toHaveLength(6);
   });
 });
@@ -276,7 +276,7 @@ describe("what was received", () => {
       content[content.length - 1]! ^= 1;
       const oid = file.big ? sha256(file.content) : gitSha1(file.content);
       hub.add(ID, { files: { ...files, [name]: { ...file, content, listed: { oid } } } });
-      expect(await failure(pull())).toContain(`${name} is not what the hub lists`);
+      expect(await failure(pull())).toContain(`${name} differs from the listing of the hub`);
       const kept = readdirSync(repo("blobs")).filter((blob) => blob.startsWith(oid));
       expect(kept).toEqual([]);
       expect(existsSync(repo("snapshots"))).toBe(false);
@@ -313,11 +313,11 @@ describe("what was received", () => {
     const content = Buffer.from("x");
     for (const path of ["../../../evil.json", "a\\..\\evil.json", "a:b.json"]) {
       hub.add(ID, { files: { ...files, [path]: { content } } });
-      expect(await failure(pull({ include: ["**"] }))).toContain("cannot be kept");
+      expect(await failure(pull({ include: ["**"] }))).toContain("lists an invalid file name");
     }
     const listed = { oid: "../../../../evil" };
     hub.add(ID, { files: { ...files, "x.json": { content, listed } } });
-    expect(await failure(pull())).toContain("cannot be kept");
+    expect(await failure(pull())).toContain("lists an invalid file name");
     expect(existsSync(repo("blobs"))).toBe(false);
   });
 });
@@ -346,7 +346,7 @@ describe("the hub's refusals say what to do", () => {
   test("a wrong token", async () => {
     hub.add(ID, { files, token: "secret" });
     const message = await failure(pull({ env: { ...env, HF_TOKEN: "wrong" } }));
-    expect(message).toContain("does not take your token");
+    expect(message).toContain("rejects your token");
   });
 
   test("a gated repo", async () => {
@@ -356,7 +356,7 @@ describe("the hub's refusals say what to do", () => {
   });
 
   test("no such repo, no such revision", async () => {
-    expect(await failure(pull({}, "org/absent"))).toContain("there is no org/absent");
+    expect(await failure(pull({}, "org/absent"))).toContain("has no org/absent");
     hub.add(ID, { files });
     expect(await failure(pull({ revision: "v9" }))).toBe("org/tiny has no revision v9");
   });
@@ -368,9 +368,11 @@ describe("the hub's refusals say what to do", () => {
     hub = await LoopbackHub.start();
     using page = Bun.serve({ port: 0, fetch: () => new Response("<html>") });
     const other = { ...env, HF_ENDPOINT: page.url.href };
-    expect(await failure(pull({ env: other }))).toContain("does not answer as a hub does");
+    expect(await failure(pull({ env: other }))).toContain("does not respond like a hub");
     const wrong = { ...env, HF_ENDPOINT: "ftp://x" };
-    expect(await failure(pull({ env: wrong }))).toContain("HF_ENDPOINT must be a URL");
+    expect(await failure(pull({ env: wrong }))).toContain(
+      "HF_ENDPOINT must be an http or https URL",
+    );
   });
 
   test("offline, nothing is asked", async () => {
@@ -396,7 +398,7 @@ describe("the disk", () => {
       files: { ...files, "model.safetensors": { content: weights, big: true, listed } },
     });
     expect(await failure(pull())).toMatch(
-      /^4\.5 PB are to be pulled and .* are free in .*HF_HUB_CACHE$/,
+      /^the pull needs 4\.5 PB, but .* free: .*HF_HUB_CACHE to another disk$/,
     );
     expect(hub.bytesOf("model.safetensors")).toBe(0);
   });

@@ -68,7 +68,7 @@ describe("a repo of the cache", () => {
     ref("refs/pr/1", A);
     expect(resolve("org/tiny@refs/pr/1").path).toBe(join(home, ...snapshot(A)));
     expect(resolve(`org/tiny@${A}`).path).toBe(join(home, ...snapshot(A)));
-    expect(refusal("org/tiny@v2")).toContain("`mlx-serve pull org/tiny@v2` brings it");
+    expect(refusal("org/tiny@v2")).toContain("`mlx-serve pull org/tiny@v2` downloads it");
   });
 
   test("without main is its only snapshot, and none of several", () => {
@@ -137,10 +137,10 @@ describe("a path", () => {
     file("notes.txt");
     file("two", "a.gguf");
     file("two", "b.gguf");
-    expect(refusal("~/empty")).toContain("expected config.json or a GGUF file");
+    expect(refusal("~/empty")).toContain("contains neither config.json nor a GGUF file");
     expect(refusal("~/notes.txt")).toContain("not a GGUF file");
-    expect(refusal("~/two")).toContain("name one of a.gguf, b.gguf");
-    expect(refusal("~/absent")).toContain("there is no such file or folder");
+    expect(refusal("~/two")).toContain("choose one of a.gguf, b.gguf");
+    expect(refusal("~/absent")).toContain("no such file or folder");
   });
 
   test("without a dot in front is one where a model is there", () => {
@@ -220,7 +220,7 @@ test("what a client is told names no folder of this machine", () => {
 });
 
 test("the default model is the one that set-up has made", () => {
-  expect(refusal("default")).toContain("run `npm start` once");
+  expect(refusal("default")).toContain("`npm start` creates it");
   const path = defaultModelPath(env);
   mkdirSync(dirname(path), { recursive: true });
   writeFileSync(path, "");

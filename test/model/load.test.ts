@@ -507,8 +507,8 @@ describe("loadModel refuses", () => {
   });
 
   const configs: [string, string, RegExp][] = [
-    ["a config.json that is cut off", '{"model_type":', /config.json does not hold a JSON object$/],
-    ["a list for a config.json", "[]", /config.json does not hold a JSON object$/],
+    ["a config.json that is cut off", '{"model_type":', /config.json does not contain a JSON object$/],
+    ["a list for a config.json", "[]", /config.json does not contain a JSON object$/],
     [
       "a text for a number",
       JSON.stringify({ ...tinyConfig, hidden_size: "64" }),
@@ -562,7 +562,7 @@ describe("loadModel refuses", () => {
     [
       "a missing shard",
       (path) => unlinkSync(join(path, "model-1.safetensors")),
-      /index.json: it names "model-1.safetensors", and there is none$/,
+      /index.json: it names "model-1.safetensors", which does not exist$/,
     ],
     [
       "../ in the index",

@@ -156,7 +156,7 @@ test("a compiler that does not know C++20 is none", async () => {
     path: await tools({ ...complete, "c++-9": old }),
     env: { CXX: "c++-9" },
   });
-  expect(named.lines).toEqual(["mlx-serve: CXX names c++-9, and that does not compile C++20"]);
+  expect(named.lines).toEqual(["mlx-serve: CXX is c++-9, which does not compile C++20"]);
   const { exitCode } = await run({
     cache,
     path: await tools({ ...complete, "c++": old, "clang++": compiler(":") }),
@@ -176,7 +176,7 @@ test.if(process.platform === "linux")(
     });
     const { exitCode, lines } = await run({ cache, path });
     expect(lines).toEqual([
-      "mlx-serve: there is no C++20 compiler; building with zig and libstdc++'s headers",
+      "mlx-serve: no C++20 compiler found; building with zig and libstdc++'s headers",
       "E: offline",
       "mlx-serve: libstdc++-12-dev could not be fetched with apt-get; run the command again, or " +
         "install a C++20 compiler with apt-get install g++",
@@ -280,7 +280,7 @@ test("a cache that cannot be written is named, with what to do", async () => {
   const path = await tools(complete);
   const { exitCode, lines } = await run({ cache, path });
   expect(lines).toEqual([
-    expect.stringMatching(/^mlx-serve: cannot write to \S+ \(E\w+\): name another folder in /),
+    expect.stringMatching(/^mlx-serve: cannot write to \S+ \(E\w+\): set MLX_SERVE_CACHE to /),
   ]);
   expect(exitCode).toBe(1);
   await recovers(folder());
@@ -302,7 +302,7 @@ test("a libmlxc of the user's own whose headers differ is refused", async () => 
     path: folder(),
     env: { MLX_SERVE_MLXC: library },
   });
-  expect(lines).toEqual([expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC does not fit: mlx_/)]);
+  expect(lines).toEqual([expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC is incompatible: mlx_/)]);
   expect(exitCode).toBe(1);
 });
 

@@ -108,7 +108,7 @@ function unknownFile(): ApiError {
   return new ApiError(404, message, { param: "id", code: "file_not_found" });
 }
 
-/** A page of files or batches. */
+/** A page of a list. */
 export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   return {
     object: "list" as const,

@@ -3,6 +3,7 @@ import type { Context } from "hono";
 import type { StoredResponse, StoredResponses } from "../../serve/stored-responses.ts";
 import type { HttpEnv } from "../frame/env.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
+import { listOf } from "./files.ts";
 
 type Responses = { responses: StoredResponses };
 
@@ -45,13 +46,7 @@ export function listInputItems(serving: Responses) {
     }
     const from = last + 1;
     const data = ordered.slice(from, from + count);
-    return c.json({
-      object: "list",
-      data,
-      first_id: data[0]?.id ?? null,
-      last_id: data.at(-1)?.id ?? null,
-      has_more: from + count < ordered.length,
-    });
+    return c.json(listOf(data, from + count < ordered.length));
   };
 }
 

@@ -3,6 +3,7 @@ import type { Context } from "hono";
 import { type ModelStates, PlanRequest, type PlanResponse } from "../../api/owner/admin.ts";
 import { EngineError } from "../../engine/client.ts";
 import type { EngineReport, ModelPlan } from "../../engine/protocol.ts";
+import { totalBytes } from "../../hub/bytes.ts";
 import { neededBytes, popularModels } from "../../hub/popular-models.ts";
 import { type Environment, isOffline } from "../../hub/settings.ts";
 import type { ListedModel } from "../../serve/models.ts";
@@ -42,7 +43,7 @@ function stateOf(
   const { activity } = engine;
   const load = activity?.kind === "load" && activity.model === name ? activity : undefined;
   const about = knownOf(source)?.description;
-  const fileBytes = (about?.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
+  const fileBytes = totalBytes(about?.files ?? []);
   return [
     {
       name,

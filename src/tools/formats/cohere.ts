@@ -37,7 +37,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   yield* marker(yield* pastBlanks(), CLOSE);
 }
 
-/** All tools' calls begin alike. */
+/** Calls of all tools share their beginning. */
 function anyOf(tools: readonly Tool[]): TagFormat {
   const named = tools.map((tool): StructuralTagFormat => {
     const value = `", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `;

@@ -65,7 +65,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   while ((yield* marker(yield* pastBlanks(), CALL, CLOSE)) === CALL) {
     const head = (yield* until(SEPARATOR)).trim();
     const at: At = { char: yield* pastBlanks() };
-    // What stands before the separator is the call's name if its arguments follow, else its type.
+    // The text before the separator is the call's name if its arguments follow directly, otherwise its type.
     const isFenced = at.char !== "{";
     const name = isFenced ? yield* word(at, NAME) : head;
     const call: CallDraft = { name, arguments: "" };

@@ -57,9 +57,9 @@ class HarmonyParser implements MessageParser {
   #head = "";
   #kind: "content" | "reasoning" | "call" | "complete call" = "content";
   #name = "";
-  /** The text of a call that is not enforced, or what may still become a marker. */
+  /** The text of a call that is not enforced, or a possible prefix of a marker. */
   #body = "";
-  /** The enforced call that is being read. */
+  /** The enforced call in progress. */
   #call: { draft: CallDraft; reading: Reading<void> } | undefined;
   #hasText = false;
 
@@ -78,7 +78,7 @@ class HarmonyParser implements MessageParser {
   end(isCutOff: boolean): MessagePart[] {
     if (this.#call) return [];
     if (isCutOff) this.#cut();
-    // An incomplete header is dropped, unless it may be a call's that is not enforced.
+    // An incomplete header is dropped, unless it may belong to a call that is not enforced.
     else if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=") && !this.#isEnforced()) this.#add("content", this.#head);
     return this.#drain();
@@ -224,7 +224,7 @@ function* readHead(): Reading<Head> {
       if (tag === "channel") head.channel = text;
     } else if (head.channel !== "") {
       const text = yield* word(at, /[^\s<]/);
-      // The content's type may be here too.
+      // The content type may appear here too.
       if (text.startsWith("to=")) head.recipient = text.slice(3);
     } else {
       need(at.char, "t");

@@ -32,7 +32,7 @@ type Tags = Pick<ToolFormat, "thought"> & {
   close: string;
   markers?: readonly string[];
   key?: string;
-  /** Before what closes a call. */
+  /** Text before the closing tag. */
   end?: string;
 };
 

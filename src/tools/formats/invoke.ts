@@ -37,14 +37,14 @@ type Tags = {
   /** Around all calls. */
   open: string;
   close: string;
-  /** Up to the names, which end with a quote. */
+  /** Text before names, which end with a quote. */
   invoke: string;
   invokeEnd: string;
   parameter: string;
   parameterEnd: string;
 };
 
-// What follows a parameter's name.
+// Text after a parameter's name.
 const UNTOLD = '">';
 const STRING = '" string="true">';
 const OTHER = '" string="false">';
@@ -79,9 +79,9 @@ function tagsOf(section: string, prefix: string): Tags {
 }
 
 type Dialect = Pick<ToolFormat, "markers"> & {
-  /** The grammar of a value between two texts, with what follows the parameter's name. */
+  /** The grammar of a value between two texts, including the text after the parameter's name. */
   value(schema: Record<string, unknown>, begin: string, end: string): StructuralTagFormat;
-  /** What follows the name of a parameter with this value. */
+  /** The text after the name of a parameter with this value. */
   mark(given: unknown): string;
 };
 

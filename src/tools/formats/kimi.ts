@@ -1,4 +1,4 @@
-// Kimi K2, whose calls have ids that count them and name the function:
+// Kimi K2, whose call ids contain the function's name and a counter:
 // <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
 // <|tool_call_end|><|tool_calls_section_end|>, without the line break.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";

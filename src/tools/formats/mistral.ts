@@ -67,7 +67,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   if (at.char === "[" || at.char === "{") return yield* jsonCalls(calls, at.char);
   const call: CallDraft = { name: yield* word(at, NAME), arguments: "" };
   calls.push(call);
-  // Models may leave out the call's id and the [ARGS] before the arguments.
+  // Models may omit the call's id and the [ARGS] before the arguments.
   if (at.char === "[") yield* skipTags(at);
   yield* readArguments(call, at.char);
 }

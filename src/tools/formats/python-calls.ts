@@ -24,7 +24,7 @@ export const lfm = pythonCalls("lfm", {
 
 type Block = {
   marks: readonly [open: string, close: string];
-  /** What stands between the marks and the calls. */
+  /** Texts between the marks and the calls. */
   around: readonly [before: string, after: string];
   separator: string;
 };

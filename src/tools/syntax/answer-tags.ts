@@ -1,11 +1,11 @@
-// Tags that some models put around an answer behind its thought: <answer>…</answer> of Hunyuan, <response>…</response>
-// of Ernie. They and the blanks inside them are no part of the answer.
+// Removes tags around the answer that follows a thought, with adjacent whitespace: <answer>…</answer> of Hunyuan and
+// <response>…</response> of Ernie.
 import { StringMatcher } from "../../text/string-matcher.ts";
 import { isBlank } from "./reading.ts";
 
 const NAMES = ["answer", "response"];
 
-/** The tags that a chat template removes from earlier answers, which are those that the model writes. */
+/** The tag that a chat template removes from earlier answers, which is the one the model writes. */
 export function answerTagOf(template: string): string | undefined {
   if (!template.includes("</think>")) return undefined;
   return NAMES.find((name) => template.includes(`<${name}>`) && template.includes(`</${name}>`));
@@ -15,10 +15,10 @@ export class AnswerTags {
   readonly #open: string;
   readonly #closer: StringMatcher;
   #place: "before" | "inside" | "other" = "before";
-  /** Whether blanks are those behind the opening tag. */
+  /** Whether only whitespace has followed the opening tag. */
   #isStart = true;
   #blanks = "";
-  /** What may still become a tag. */
+  /** A possible prefix of a tag. */
   #pending = "";
 
   constructor(name: string) {
@@ -26,14 +26,14 @@ export class AnswerTags {
     this.#closer = new StringMatcher([`</${name}>`]);
   }
 
-  /** The text without tags, as far as it is known. */
+  /** Returns the text without tags that can be emitted. */
   push(text: string): string {
     let free = "";
     for (const char of text) free += this.#take(char);
     return free;
   }
 
-  /** `isCutOff`: what may be half a tag is none of the answer. */
+  /** `isCutOff`: a possible prefix of a tag is dropped. */
   end(isCutOff: boolean): string {
     const rest = this.#blanks + (isCutOff ? "" : this.#pending);
     this.#blanks = this.#pending = "";
@@ -68,7 +68,7 @@ export class AnswerTags {
     return text;
   }
 
-  /** Holds back blanks until something follows. */
+  /** Holds back whitespace until text follows. */
   #withoutBlanks(text: string): string {
     let free = "";
     for (const char of text) {

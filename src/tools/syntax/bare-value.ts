@@ -91,7 +91,7 @@ function typeOf(json: unknown): JsonType {
   return Array.isArray(json) ? "array" : (typeof json as JsonType);
 }
 
-/** The types that a value may have; undefined if the schema does not say. */
+/** The possible types of a value; undefined if the schema does not restrict them. */
 export function typesOf(schema: Schema): ReadonlySet<JsonType> | undefined {
   const only = choicesOf(schema);
   if (only) return new Set(only.map(typeOf));
@@ -125,7 +125,7 @@ export function bareValue(
   const choices = choicesOf(schema);
   if (!choices && (typesOf(schema)?.has("string") ?? true)) {
     const { pattern } = schema;
-    // A pattern with both anchors is that of the whole text.
+    // A pattern with both anchors covers the whole text.
     const content: StructuralTagFormat =
       typeof pattern === "string" && /^\^.*\$$/s.test(pattern)
         ? { type: "regex", pattern }

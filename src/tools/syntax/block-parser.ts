@@ -1,6 +1,6 @@
-// The parser of formats whose calls are written in blocks between other text. It looks for a block's opener and
-// reads the block. Calls of an enforced block are returned while they are read. Any other block is returned once
-// it is complete, as text if it is malformed or names an unknown tool.
+// Parses formats whose calls are blocks between other text. Calls of an enforced block are returned while they are
+// read, those of other blocks once the block is complete; a malformed block or one with an unknown tool is returned
+// as text.
 
 import { StringMatcher } from "../../text/string-matcher.ts";
 import type {
@@ -15,9 +15,9 @@ import type {
 import { isBlank, Mismatch, type Reading } from "./reading.ts";
 
 export type BlockSyntax = {
-  /** What opens a block, wherever it occurs. */
+  /** Texts that open a block, anywhere. */
   openers: readonly string[];
-  /** What may follow a block and is ignored. */
+  /** Texts after a block that are ignored. */
   closers?: readonly string[];
   /** Reads a block after its opener, and adds the calls in it to `calls` as they appear. */
   read(calls: CallDraft[], opener: string, tools: readonly Tool[]): Reading<void>;
@@ -35,13 +35,13 @@ type Block = {
   reading: Reading<void>;
   /** "" if the block has none. */
   opener: string;
-  /** All of the block so far, its opener included, until a call is returned. */
+  /** The block so far, including its opener; unused once a call is returned. */
   text: string;
   calls: CallDraft[];
   isEnforced: boolean;
-  /** The number of calls that have been returned with all their arguments. */
+  /** Number of calls returned with all their arguments. */
   returned: number;
-  /** The last call of which anything has been returned. */
+  /** The last call that has been returned at least in part. */
   begun?: CallDraft;
 };
 
@@ -55,9 +55,8 @@ class BlockParser implements MessageParser {
   #place: "start" | "text" | "after call" = "start";
   /** Whitespace is content only between texts. */
   #blanks = "";
-  /** What may still become an opener or a closer. */
+  /** A possible prefix of an opener or a closer. */
   #pending = "";
-  /** The block that is being read. */
   #block: Block | undefined;
 
   constructor(syntax: BlockSyntax, tools: readonly Tool[], enforced: Enforced) {
@@ -113,7 +112,7 @@ class BlockParser implements MessageParser {
       const { done } = reading.next(char);
       if (!block.begun) block.text += char;
       const last = calls.at(-1);
-      // Without an opener, a name that is not a tool's is enough to tell that this is other text.
+      // Without an opener, an unknown tool name suffices to treat the block as text.
       const isOther = opener === "" && last?.name !== undefined && !this.#isTool(last);
       if (!done && !isOther) return;
       if (!done || calls.length === 0 || !calls.every(this.#isTool)) this.#giveUp(block, false);
@@ -132,7 +131,7 @@ class BlockParser implements MessageParser {
 
   readonly #isTool = (call: CallDraft): call is Call => this.#names.has(call.name);
 
-  /** Ends an incomplete block. Its calls are returned as far as they go; without any, it is text or dropped. */
+  /** Ends an incomplete block: returns its partial calls; without any, the block becomes text or is dropped. */
   #giveUp(block: Block, isDropped: boolean): void {
     this.#block = undefined;
     if (isDropped || block.isEnforced) this.#addCalls(block);
@@ -140,7 +139,7 @@ class BlockParser implements MessageParser {
     else if (!block.begun) this.#add(block.text);
   }
 
-  /** Adds the block's calls to the parts, as far as they have been read and are not there yet. */
+  /** Adds newly read calls and arguments of the block to the parts. */
   #addCalls(block: Block): void {
     const { calls } = block;
     for (const call of calls.slice(block.returned)) {

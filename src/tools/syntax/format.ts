@@ -1,5 +1,4 @@
-// A tool-call format: how a model's text is parsed into a message, the grammar of its calls, how calls are
-// written, and the ids of calls.
+// A tool-call format: parses a model's text into a message, gives the grammar of calls, writes calls and their ids.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 
 /** A function that the model may call. */
@@ -18,21 +17,21 @@ export type Call = {
   id?: string;
 };
 
-/** A call as far as it has been read. */
+/** A partially read call. */
 export type CallDraft = Omit<Call, "name"> & { name: string | undefined };
 
 export type MessagePart =
   | { kind: "content"; text: string }
   | { kind: "reasoning"; text: string }
   | ({ kind: "call" } & Omit<Call, "arguments">)
-  /** To be appended to the last call's arguments. */
+  /** Appended to the last call's arguments. */
   | { kind: "arguments"; text: string }
-  /** The last call is complete. Without it, its arguments end in the middle. */
+  /** The last call is complete. Absent if its arguments are cut off. */
   | { kind: "call_end" };
 
 /**
- * Splits a message's text into parts as it arrives. An enforced call is returned while it is read. Any other is
- * buffered until it is complete, because it is content if it turns out to be malformed.
+ * Splits a message's text into parts as it arrives. An enforced call is returned while it is read; any other
+ * is buffered until complete, because a malformed one is content.
  */
 export type MessageParser = {
   push(text: string): MessagePart[];
@@ -44,12 +43,11 @@ export type MessageParser = {
 };
 
 /**
- * The calls that a grammar enforces to their end once they have begun: those behind one of these openers, those
- * with an opener ahead of any text (leading), or all.
+ * Calls that the grammar enforces to their end once begun: those after one of these openers, those with an opener
+ * before any text (leading), or all.
  */
 export type Enforced = readonly string[] | "leading" | "all";
 
-/** What stands around a thought. */
 export type ThoughtMarks = {
   open: string;
   close: string;
@@ -57,7 +55,7 @@ export type ThoughtMarks = {
   tokens: readonly string[];
 };
 
-/** Marks that are each a token of their own. */
+/** Marks that are each a single token. */
 export function thoughtMarks(open: string, close: string): ThoughtMarks {
   return { open, close, tokens: [open, close] };
 }
@@ -82,9 +80,9 @@ export type ToolFormat = {
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
   /** The grammar of text, wrapped in the format's markup. */
   wrapText?(text: StructuralTagFormat): StructuralTagFormat;
-  /** Calls in the model's syntax. */
+  /** Writes calls in the model's syntax. */
   write(calls: readonly Call[]): string;
-  /** The id that a tool's result refers to, for a call to which the model gave none. */
+  /** An id for a call to which the model gave none. */
   newCallId(): string;
 };
 

@@ -49,7 +49,7 @@ export function writeJson({ name, arguments: given }: Call, key = "arguments"): 
   return `{"name": ${JSON.stringify(name)}, "${key}": ${given}}`;
 }
 
-/** An object's text, which is appended to the call's arguments as it arrives. */
+/** Reads an object and appends its text to the call's arguments as it arrives. */
 export function* jsonArguments(call: CallDraft, first: string): Reading<void> {
   need(first, "{");
   yield* jsonText(first, (char) => {

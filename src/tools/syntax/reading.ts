@@ -1,5 +1,5 @@
-// Incremental parsing written as if the whole text were there: a reading is a generator that receives the
-// next character at each yield. It throws a Mismatch at the first character that does not fit.
+// Incremental parsing in direct style: a reading is a generator that receives the next character at each yield. It
+// throws a Mismatch at the first character that does not fit.
 import { StringMatcher } from "../../text/string-matcher.ts";
 
 export type Reading<T> = Generator<undefined, T, string>;

@@ -213,8 +213,11 @@ describe("a start that cannot succeed is one line and an exit code", () => {
 
   const copy = (model: string) => cpSync(home.model, model, { recursive: true });
   const models: Record<string, [make: (model: string) => void, line: string]> = {
-    "is not there": [() => {}, "there is no such file or folder"],
-    "is an empty folder": [(model) => mkdirSync(model), "expected config.json or a GGUF file"],
+    "is not there": [() => {}, "no such file or folder"],
+    "is an empty folder": [
+      (model) => mkdirSync(model),
+      "contains neither config.json nor a GGUF file",
+    ],
     "is no model's file": [(model) => writeFileSync(model, "x"), "not a GGUF file"],
     "has no weights": [
       (model) => {

@@ -56,7 +56,7 @@ describe("readJson refuses", () => {
   const path = join(root, "config.json");
   test.each(["", "{", "[]", "null", "3", '"text"', `${"[".repeat(1e5)}`])("%p", (text) => {
     writeFileSync(path, text);
-    expect(() => readJson(path)).toThrow(new LoadError(`${path} does not hold a JSON object`));
+    expect(() => readJson(path)).toThrow(new LoadError(`${path} does not contain a JSON object`));
   });
 
   test("a folder of that name", () => {
