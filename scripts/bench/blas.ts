@@ -1,5 +1,5 @@
-// A layer's product through MLX with our BLAS, and with the one that MLX's wheel carries, in turns:
-// `npm run -s bench:blas`. Linux only: on a Mac MLX uses Accelerate.
+// Benchmarks a layer's product through MLX with our BLAS against the BLAS of MLX's wheel, interleaved:
+// `npm run -s bench:blas`. Linux only: on a Mac, MLX uses Accelerate.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { openBlas } from "../../ffi/blas.ts";
@@ -40,7 +40,7 @@ if (process.argv[2] === "measure") {
   });
 }
 
-/** In a process of its own: what the loader has bound stays bound. */
+/** In a separate process, since the loader binds a BLAS for good. */
 function measure(env: Record<string, string>): number[] {
   const { stdout } = Bun.spawnSync([process.execPath, import.meta.path, "measure"], {
     env: { ...process.env, ...env },

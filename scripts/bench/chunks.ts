@@ -1,8 +1,8 @@
-// Attention over chunks of prompts on an NVIDIA GPU with wgmma: the kernel for it (src/kernels/attention/warpgroup-chunks.c) and
-// the one for all GPUs (src/kernels/attention/chunks.c) by turns, with the shape of Qwen3-0.6B, or of `--heads 24 --kv-heads 8
-// --head-dim 128 --window 1024`. `MLX_SERVE_BACKEND=cuda bun scripts/bench/chunks.ts`, and `--rounds 5`. With `--variants
-// 64x2x0,128x3x132` so many keys a step, stages of them and groups that share all tiles; 0 groups: each tile has its own.
-// It fails if any two differ.
+// Benchmarks attention over prompt chunks on an NVIDIA GPU with wgmma: the Hopper kernel
+// (src/kernels/attention/warpgroup-chunks.c) against the kernel for all GPUs (src/kernels/attention/chunks.c),
+// interleaved: `MLX_SERVE_BACKEND=cuda bun scripts/bench/chunks.ts [--rounds 5]`. The default shape is that of
+// Qwen3-0.6B; another one: `--heads 24 --kv-heads 8 --head-dim 128 --window 1024`. `--variants 64x2x0,128x3x132` sets
+// keys per step, pipeline stages and persistent CTAs; 0 means one CTA per tile. Fails if any results differ.
 import { findLibrary } from "../../ffi/native.ts";
 import { warpgroupChunks } from "../../src/device/cuda.ts";
 import {
@@ -37,7 +37,7 @@ const work: LayerWork = {
   window: window || undefined,
 };
 
-/** Tokens of prompts in a step, each behind `start` others. */
+/** Prompt tokens in a step; each prompt has `start` tokens before its chunk. */
 const loads = [
   { name: "8 x 1,024", chunks: repeat(8, { start: 0, count: 1024 }) },
   { name: "1 x 8,192", chunks: [{ start: 0, count: 8192 }] },
@@ -50,7 +50,7 @@ const loads = [
   },
   { name: "1 x 100", chunks: [{ start: 0, count: 100 }] },
 ];
-/** Launches behind one another, so that the host's part does not count. */
+/** Consecutive launches, to exclude the host's overhead. */
 const CHAIN = 20;
 
 const { device } = openMlx(findLibrary(), { device: "gpu" });
@@ -78,7 +78,7 @@ for (const { name, chunks } of loads) {
     ...chunks.map(({ start, count }) => Math.ceil((start + count) / BLOCK_TOKENS)),
   );
   const blocks = chunks.length * width;
-  // No table is in ascending order.
+  // Shuffles the block tables.
   const rows = chunks.map(({ start, count }, row) => ({
     length: start + count,
     blocks: Array.from({ length: width }, (_, i) => ((row * width + i) * 7919) % blocks),
@@ -137,7 +137,7 @@ function secondsOf(attend: (x: MlxArray) => MlxArray, queries: MlxArray): number
   return (Bun.nanoseconds() - start) / 1e9 / CHAIN;
 }
 
-/** NaN where either is. */
+/** NaN if either is. */
 function furthest(a: Float32Array, b: Float32Array): number {
   let worst = 0;
   for (let i = 0; i < a.length; i++) worst = Math.max(worst, Math.abs(a[i]! - b[i]!));

@@ -1,10 +1,10 @@
-// mlx-serve beside mlx_lm.server and llama.cpp: the same weights, prompts and threads on this machine, in
-// turns, measured over HTTP by `mlx-serve bench`'s own code. Writes docs/benchmarks.md and its picture:
+// Compares mlx-serve with mlx_lm.server and llama.cpp: the same weights, prompts and threads on this machine,
+// interleaved, over HTTP with the code of `mlx-serve bench`. Writes docs/benchmarks.md and its chart:
 //
 //   npm run -s bench:compare [-- --rounds 3] [-- --requests 8] [-- --max-tokens 32] [-- --threads 2]
 //                            [-- --concurrency 1,8] [-- --out <folder>]
 //
-// The others are installed from PyPI and npm into the cache when they are first asked for.
+// The peers are installed from PyPI and npm into the cache on first use.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, join, relative } from "node:path";
@@ -67,7 +67,7 @@ async function measureAll(): Promise<Comparison["systems"]> {
     const { url, model } = system;
     const target = await openServerTarget({ url, model, chat: false });
     const bench = { target, prompts: builtInPrompts, requests, maxTokens, levels };
-    // What is done once is done before the clock runs.
+    // Excludes one-time work from the measurement.
     await modes.sweep.pass({ ...bench, levels: [Math.max(...levels)], maxTokens: 2 });
     all.push({ system, bench, passes: [] as Pass[] });
     say(`${system.name} is warm`);
@@ -92,7 +92,7 @@ async function measureAll(): Promise<Comparison["systems"]> {
   });
 }
 
-/** What makes this page again, wherever it is written to. */
+/** The command that regenerates this page. */
 function command(): string {
   const { out, positionals, ...others } = given;
   const flags = Object.entries(others).map(([key, value]) => `${flagOf(key)} ${value}`);

@@ -1,11 +1,11 @@
-// What open consoles cost the engine: the throughput of 64 streams with three clients of the engine's feed, and with
-// none, in turn, beside how much it changes by itself. `npm run -s bench:console [-- --rounds 40 --seconds 3 --model <path> --tiny --browser]`
+// Measures the cost of open consoles: the throughput of 64 streams with three clients of the engine's feed and
+// without, interleaved, next to its normal variation. `npm run -s bench:console [-- --rounds 40 --seconds 3 --model
+// <path> --tiny --browser]`
 //
-// It fails where the throughput is more than 3% lower. With --browser the clients are pages in Chromium, and on Linux the
-// server has half of the processors, all others the other half, as if they were on other machines; else the clients
-// read and parse the feed as the page does. With --tiny the model is one whose
-// steps take a millisecond or two, so that there are hundreds a second. The server's processor time is counted too:
-// unlike the throughput it does not change with what else the machine does.
+// Fails if the throughput is more than 3% lower. With --browser, the clients are pages in Chromium, and on Linux the
+// server gets half of the cores and everything else the other half; otherwise, clients read and parse the feed like
+// the page. With --tiny, the model takes a millisecond or two per step. The server's CPU time is measured too, since
+// it depends less than throughput on other load.
 import { availableParallelism } from "node:os";
 import { defaultModelPath } from "../../ffi/native.ts";
 import { eventData } from "../../src/lines.ts";
@@ -22,12 +22,12 @@ const { rounds, seconds, tiny, ...given } = readFlags({
 });
 const [STREAMS, CONSOLES, MOST] = [64, 3, 0.03];
 const POLL_MS = 5;
-/** That hold a stream's longest answer. */
+/** Tokens of the longest answer of a stream. */
 const BLOCKS = 65;
 
 type Measured = { tokensPerSecond: number; cpuMsPerToken: number };
 
-// A single thread by default: the second of two cores is left for the streams' clients.
+// A single thread by default: leaves one of two cores to the streams' clients.
 const { MLX_SERVE_BACKEND, MLX_SERVE_THREADS = "1" } = process.env;
 const ofMachine = { MLX_SERVE_THREADS, ...(MLX_SERVE_BACKEND && { MLX_SERVE_BACKEND }) };
 
@@ -36,7 +36,7 @@ const model = tiny ? home.model : given.model;
 const server = startMlxServe(
   [
     ...["serve", "--model", model, "--port", "0", "--max-batch-size", String(STREAMS)],
-    // None is preempted.
+    // Large enough that none is preempted.
     ...["--block-pool-size", String(STREAMS * BLOCKS)],
   ],
   { ...home.env, ...ofMachine },
@@ -54,7 +54,7 @@ try {
   home.remove();
 }
 
-/** What this process starts from now on has the same half as itself. */
+/** Child processes inherit this half of the cores. */
 function divideProcessors(server: number): void {
   if (process.platform !== "linux") return;
   const half = Math.ceil(availableParallelism() / 2);
@@ -68,7 +68,7 @@ function divideProcessors(server: number): void {
 async function compare(url: string): Promise<void> {
   const leaving = new AbortController();
   const streams = Array.from({ length: STREAMS }, (_, i) => stream(url, i, leaving.signal));
-  // All are admitted, and their kernels and caches warm.
+  // Waits until all are admitted and warm.
   await Bun.sleep(5000);
   const windows = [await measure(url)];
   for (let round = 0; round < rounds; round++) {
@@ -113,12 +113,12 @@ function line(all: readonly Measured[]): string {
   return `${speed}, ${cpu} ms of the processors a token`;
 }
 
-/** One answer after the other. */
+/** Requests one answer after the other. */
 async function stream(url: string, i: number, signal: AbortSignal): Promise<void> {
   for (let turn = 0; !signal.aborted; turn++) {
     const body = {
       prompt: `Client ${i}, turn ${turn}: tell me about the sea.`,
-      // No prompt is read while SmolLM2 is measured; the tiny model's are rare, and never all at once.
+      // No prefill while SmolLM2 is measured; with the tiny model it is rare and never simultaneous.
       max_tokens: 1500 + ((37 * i) % 500),
       ignore_eos: true,
       stream: true,
@@ -133,7 +133,7 @@ async function stream(url: string, i: number, signal: AbortSignal): Promise<void
   }
 }
 
-/** From the end of a step to the end of a later one: each has a token of every stream. */
+/** Measured from the end of one step to the end of another: each step has a token per stream. */
 async function measure(url: string): Promise<Measured> {
   const first = await stepEnd(url);
   await Bun.sleep(seconds * 1000);
@@ -159,7 +159,7 @@ async function stepsOf(url: string): Promise<number> {
   return Number(/^mlx_serve_step_seconds_count\{.*\} (\d+)$/m.exec(text)?.[1] ?? 0);
 }
 
-/** Of all its threads; Linux counts in hundredths of a second. */
+/** CPU time of all threads; Linux counts in units of 10 ms. */
 function cpuMsOf(pid: number): number {
   const { stdout } = Bun.spawnSync(["cat", `/proc/${pid}/stat`]);
   const fields = stdout
@@ -169,7 +169,7 @@ function cpuMsOf(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) * 10;
 }
 
-/** Returns what closes them. */
+/** Returns a function that closes them. */
 async function openConsoles(url: string): Promise<() => Promise<void>> {
   const closers = await Promise.all(
     Array.from({ length: CONSOLES }, () => (browser ? openPage(url) : openReader(url))),
@@ -187,7 +187,7 @@ async function openPage(url: string): Promise<() => Promise<void>> {
   await tiles.getByText(`${STREAMS} running`).waitFor();
   const atFirst = await tiles.innerText();
   return async () => {
-    if ((await tiles.innerText()) === atFirst) throw new Error("a page stands still");
+    if ((await tiles.innerText()) === atFirst) throw new Error("a page does not update");
     await context.close();
   };
 }

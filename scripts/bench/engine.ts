@@ -1,10 +1,10 @@
-// How much batching gains: tokens/s of the default model, or that in a folder, at 1, 5, 8, 16 and 32 requests at
-// once, beside mlx-lm's batch_generate in turns with the same weights, prompts and BLAS:
+// Measures the gain of batching: tokens/s of the default model, or one in a folder, at 1, 5, 8, 16 and 32 concurrent
+// requests, interleaved with mlx-lm's batch_generate with the same weights, prompts and BLAS:
 //
 //   npm run -s bench:engine [-- --json] [-- --requests 1,8] [-- --tokens 64] [-- --no-peer] [-- --model <folder>]
 //
-// A model without a chat template gets prompts of --prompt tokens, 40 unless said.
-// mlx-lm is installed from PyPI into the cache when it is first asked for.
+// A model without a chat template gets prompts of --prompt tokens (40 by default). mlx-lm is installed from PyPI into
+// the cache on first use.
 import { join } from "node:path";
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../../src/engine/client.ts";
@@ -71,7 +71,7 @@ function round(value: number): number {
   return Number(value.toPrecision(4));
 }
 
-/** Chats of one length, with different beginnings, so that no request finds another's blocks. */
+/** Chats of equal length with different beginnings, so that requests share no blocks. */
 function makePrompts(count: number): number[][] {
   const { chat } = openTextModel(model);
   if (!chat) {
@@ -85,7 +85,7 @@ function makePrompts(count: number): number[][] {
   });
 }
 
-/** All at once, from the first request to the last token. */
+/** Runs all concurrently, timed from the first request to the last token. */
 async function measure(prompts: readonly number[][], salt: string): Promise<number> {
   const start = performance.now();
   const generated = await Promise.all(
@@ -105,7 +105,7 @@ async function measure(prompts: readonly number[][], salt: string): Promise<numb
   return (total * 1000) / (performance.now() - start);
 }
 
-/** mlx-lm in a process of its own, asked over its standard input. */
+/** mlx-lm in a separate process, controlled over standard input. */
 async function startPeer() {
   const child = Bun.spawn([mlxLmPython(), join(import.meta.dir, "mlx-lm.py"), model], {
     stdin: "pipe",
@@ -114,7 +114,7 @@ async function startPeer() {
     env: { ...process.env, LD_PRELOAD: blasShim() },
   });
   const lines = linesOf(child.stdout);
-  await lines.next(); // It has loaded its model, and leaves the cores to us.
+  await lines.next(); // mlx-lm has loaded its model and is idle.
   return {
     async measure(prompts: readonly number[][]): Promise<number> {
       child.stdin.write(`${JSON.stringify({ prompts, maxTokens })}\n`);

@@ -1,7 +1,7 @@
-// What one key's long prompts cost another key: the latency of prompts of 4 tokens on an idle server, and while a
-// prompt of 3,000 tokens is computed. `npm run -s bench:fairness [-- <rounds>]`
+// Measures how one key's long prompts delay another key: the latency of 4-token prompts on an idle server, and during
+// the prefill of 3,000 tokens. `npm run -s bench:fairness [-- <rounds>]`
 //
-// It fails where the slowest takes longer than twice the idle latency plus one step.
+// Fails if the slowest takes longer than twice the idle latency plus one step.
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { loadSettings } from "../../src/config/load.ts";
 import type { StepReport } from "../../src/engine/protocol.ts";
@@ -34,7 +34,7 @@ await server.ready;
 
 let prompts = 0;
 
-/** A prompt that nothing of is cached; the milliseconds until its first token. */
+/** TTFT of an uncached prompt, in milliseconds. */
 async function ask(key: Key, length: number, more: object = {}): Promise<number> {
   const first = 100 + prompts++;
   const prompt = Array.from({ length }, (_, i) => first + ((i * 7919) % 40_000));
@@ -57,7 +57,7 @@ async function idleMs(): Promise<number> {
   return median(times);
 }
 
-/** Latencies while the other key's prompt is computed, and the longest step meanwhile. */
+/** Latencies during the other key's prefill, and the longest step meanwhile. */
 async function beside(key: Key, more: object): Promise<{ times: number[]; stepMs: number }> {
   let isOver = false;
   const long = ask(key, LONG, more).finally(() => {
@@ -68,7 +68,7 @@ async function beside(key: Key, more: object): Promise<{ times: number[]; stepMs
   const times: number[] = [];
   while (!isOver) {
     times.push(await ask("normal", 4));
-    // Arrivals at any moment of a step.
+    // Arrives at a random time within a step.
     await Bun.sleep(50 * Math.random());
   }
   await long;

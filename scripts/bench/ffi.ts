@@ -1,4 +1,4 @@
-// What one operation costs from TypeScript, with its handle freed: `npm run -s bench:ffi`.
+// Measures one operation through the FFI, including freeing its handle: `npm run -s bench:ffi`.
 import { findLibrary } from "../../ffi/native.ts";
 import { array } from "../../src/mlx/array.ts";
 import { add } from "../../src/mlx/ops.ts";

@@ -1,13 +1,13 @@
-// mlx-serve, mlx-lm and vLLM on one GPU in turns, by scripts/bench/gpu.ts, for several models of random weights. Writes
-// a JSON of everything after each model, and the part of docs/benchmarks.md about GPUs with its pictures:
+// Compares mlx-serve, mlx-lm and vLLM on one GPU, interleaved, with scripts/bench/gpu.ts and several models of random
+// weights. Writes a JSON of all results after each model, and the GPU part of docs/benchmarks.md with its charts:
 //
 //   npm run -s bench:gpu-peers [-- --models qwen3-0.6b,llama-3.2-3b,llama-3.2-3b:4] [-- --peers mlx-lm,vllm]
 //     [-- --loads 1,16,64,128,256,64x1024,64x1024x1,1x8192x1,8x32768x32] [-- --new 256] [-- --rounds 2] [-- --json <file>]
 //     [-- --python <with mlx-lm>] [-- --vllm-python <with vLLM>] [-- --out <folder>] [-- --from <JSON,JSON>]
 //
-// A model is a shape of scripts/bench/random-model.ts, with its bits after a colon; vLLM has none of those in few bits. With
-// --from nothing is measured: the page is written from what runs have left, on this machine or on another; each may have
-// had some of the models or loads.
+// A model is a shape of scripts/bench/random-model.ts, with its bits after a colon; vLLM skips quantized ones. With
+// --from, nothing is measured: the page is written from the results of earlier runs, possibly on other machines, each
+// with some of the models or loads.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { cacheDirectory } from "../../ffi/native.ts";
@@ -79,7 +79,7 @@ function measure(folder: string, quantized: boolean): Report {
   }
 }
 
-/** Made once: it takes a while. */
+/** Created once, since it is slow. */
 function modelFolder(shape: string, bits: string | undefined): string {
   const folder = join(bench, `random-${shape}${bits ? `-${bits}bit` : ""}`);
   if (existsSync(folder)) return folder;

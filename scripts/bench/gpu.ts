@@ -1,20 +1,20 @@
-// The engine beside mlx-lm's BatchGenerator and vLLM: weights of the same shape, in one run and in turns, with
-// prompts of random tokens, greedy and to the last token. `bun scripts/bench/gpu.ts <folder of a model>`, and
+// Compares the engine with mlx-lm's BatchGenerator and vLLM: weights of the same shape, interleaved in one run, with
+// prompts of random tokens and greedy decoding to the last token. `bun scripts/bench/gpu.ts <folder of a model>`, and
 //
-//   --requests 1,5,16,64,128   at once; 64x1024 is 64 with prompts of 1024 tokens, 64x1024x16 with 16 new ones
-//   --prompt 128 --new 256     tokens of a prompt, and of an answer
+//   --requests 1,5,16,64,128   concurrent; 64x1024 is 64 with prompts of 1024 tokens, 64x1024x16 with 16 new ones
+//   --prompt 128 --new 256     tokens per prompt and per answer
 //   --rounds 2                 the best of each figure counts
-//   --python <path>            a Python that has mlx-lm; without it, it is installed from PyPI
-//   --vllm-python python3      one that has vLLM, by VLLM_PYTHONPATH where that is set
+//   --python <path>            a Python with mlx-lm; by default, it is installed from PyPI
+//   --vllm-python python3      a Python with vLLM, found via VLLM_PYTHONPATH if set
 //   --peers mlx-lm             or vllm, or mlx-lm,vllm, or none
 //   --http                     the server over sockets too
-//   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether it ever falls
-//   --prefill-gap              the engine alone: 32 streams while a prompt of 8192 tokens is read
-//   --streams 32 --long 8192   how many, and how long, for that
-//   --keep-unpacked on         or off: the engine's option of that name, where it is not to decide by itself
-//   --token-budget <n>         tokens of a step, where that is not to be the default
-//   --bandwidth 4800           of the memory, in GB/s
-//   --json <file>              everything, also of each round
+//   --scaling                  the engine alone at 1, 2, 4, ..., 256 requests: whether throughput ever falls
+//   --prefill-gap              the engine alone: 32 streams during the prefill of 8192 tokens
+//   --streams 32 --long 8192   the numbers of streams and tokens for --prefill-gap
+//   --keep-unpacked on         or off: the engine's option of that name; automatic by default
+//   --token-budget <n>         tokens per step
+//   --bandwidth 4800           memory bandwidth in GB/s
+//   --json <file>              writes all results, including each round
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
@@ -67,7 +67,7 @@ const loads = parseLoads(
   prompt,
   values.new,
 );
-/** Peers by name, and how each starts once the engine has. */
+/** Starts each peer by name, after the engine. */
 const startPeer: Record<string, () => Promise<System>> = {
   "mlx-lm": async () => mlxLmSystem(values.python || mlxLmPython(), folder, own, mlxLmShare),
   vllm: async () => vllmSystem(values.vllmPython, folder, own, loads),
@@ -104,7 +104,7 @@ const blocks =
         ...loads.map((load) => Math.ceil(spare * load.requests * blocksOf(load.prompt + load.new))),
       )
     : undefined;
-/** What mlx-lm may take of the memory, buffers that it keeps for later among them. */
+/** mlx-lm's memory limit, including cached buffers. */
 const mlxLmShare = peers.includes("vllm") ? 0.35 : 0.6;
 const asked = values.keepUnpacked;
 if (!["", "on", "off"].includes(asked)) throw new Error("--keep-unpacked is on or off");
@@ -166,7 +166,7 @@ async function measureLoads(): Promise<void> {
   save();
 }
 
-/** Each warms up with a whole round, for what is compiled, and then they take turns. */
+/** Each system warms up with a whole round, then rounds are interleaved. */
 async function measureInTurns(systems: readonly System[], load: Load): Promise<Result[]> {
   const all = systems.map((system) => {
     const result: Result = { ...load, system: system.name, rounds: [], against: {} };
@@ -224,7 +224,7 @@ function scalingVerdict(): string {
   return falls.length === 0 ? "throughput never falls" : `throughput falls ${falls.join(", ")}`;
 }
 
-/** Every step reads every weight once; an embedding that is not the head too gives a row a token only. */
+/** Every step reads every weight once; of an untied embedding, only one row per token. */
 function memoryOf({ info }: Own): Memory {
   const { tensors } = readSafetensorsIndex(folder!);
   const hasHead = tensors.has("lm_head.weight");
@@ -260,7 +260,7 @@ function printRow(cells: readonly string[]): void {
   console.log(`| ${cells.join(" | ")} |`);
 }
 
-/** After each load, so that a run that is cut short has left something. */
+/** Written after each load, so that an interrupted run leaves results. */
 function save(): void {
   if (values.json) writeFileSync(values.json, JSON.stringify(report, undefined, 2));
 }

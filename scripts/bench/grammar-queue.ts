@@ -1,5 +1,5 @@
-// What one key's grammars cost another key: the time of a request with a new small schema, from the grammar to
-// the last of 16 tokens, while the other key does nothing, and while it does its worst.
+// Measures how one key's grammars delay another key: the time of a request with a new small schema, from compilation to
+// the last of 16 tokens, while the other key is idle and under its worst load.
 //   npm run -s bench:grammar-queue [-- requests]
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../../src/engine/client.ts";
@@ -52,12 +52,12 @@ async function request(): Promise<number> {
   return performance.now() - start;
 }
 
-/** One that takes seconds to compile. */
+/** A schema that takes seconds to compile. */
 const heavy = () => ebnf(`root ::= ([a-z]{1,100} "${unique()}"){1,100}`);
-/** One that compiles at once, but whose masks take seconds. */
+/** A grammar that compiles quickly but takes seconds per token mask. */
 const ambiguous = () => ebnf(`root ::= "" | root root | [a-z] | "${unique()}"`);
 
-/** Does it over and over, so many at once, until the function returned is called. */
+/** Repeats it concurrently until the returned function is called. */
 function repeat(count: number, task: (signal: AbortSignal) => Promise<unknown>) {
   const over = new AbortController();
   const running = Array.from({ length: count }, async () => {
@@ -88,7 +88,7 @@ const loads: Record<string, () => () => Promise<void>> = {
 const at = (values: readonly number[], share: number) =>
   values.toSorted((a, b) => a - b)[Math.floor((values.length - 1) * share)]!.toFixed(0);
 
-// Both keys' threads have their vocabulary.
+// Warms up both keys' threads.
 for await (const _ of await begin("attacker", ebnf('root ::= "a"')));
 for (let i = 0; i < 5; i++) await request();
 for (const [name, start] of Object.entries(loads)) {

@@ -1,4 +1,4 @@
-// What grammars cost: steps of 16 rows, free and constrained by a JSON schema, in turns.
+// Measures the cost of grammars: steps of 16 rows, unconstrained and constrained by a JSON schema, interleaved.
 //   npm run -s bench:grammar [-- rows [tokens [rounds]]]
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../../src/engine/client.ts";

@@ -1,7 +1,6 @@
-// What the engine's thread does with a long prompt apart from computing it: from the request to the launch of its step, and from
-// the step's result to the answer. `bun scripts/bench/host.ts`, and `--tokens 8192 --prompts 8`. The scheduler, the KV cache and
-// the inputs of a step are those of a model of Qwen3-0.6B's heads on a Hopper GPU, and nothing computes it. Of the first prompt,
-// which is not counted, no code is compiled yet.
+// Measures the host overhead of a long prompt: from the request to the launch of its step, and from the step's result
+// to the answer. `bun scripts/bench/host.ts [--tokens 8192 --prompts 8]`. Scheduler, KV cache and step inputs are
+// those of Qwen3-0.6B on a Hopper GPU, but nothing is computed. The first prompt warms up the JIT and is excluded.
 import { findLibrary } from "../../ffi/native.ts";
 import { openDevice } from "../../src/device/open.ts";
 import { defaultEngineOptions } from "../../src/engine/protocol.ts";
@@ -17,9 +16,9 @@ import { median } from "./in-turns.ts";
 
 const { tokens, prompts } = readFlags({ tokens: 8192, prompts: 8 });
 const VOCABULARY = 151_936;
-/** Of two prompts: a third evicts those of the first. */
+/** Room for two prompts: a third evicts the first one's blocks. */
 const blocks = 2 * Math.ceil((tokens + 1) / BLOCK_TOKENS);
-/** Between two prompts, as of a client that reads the answer. */
+/** Pause between prompts, like a client that reads the answer. */
 const PAUSE_MS = 300;
 
 openMlx(findLibrary(), { device: "cpu" });

@@ -1,4 +1,4 @@
-// The client of scripts/bench/http.ts: reads streams as fast as they come and counts their tokens.
+// The client of scripts/bench/http.ts: reads streams at full speed and counts their tokens.
 
 type Task = { url: string; prompts: string[]; tokens: number };
 

@@ -1,5 +1,5 @@
-// What HTTP costs: 32 streams of the default model through the engine alone, and over sockets to another
-// process, in turns. `npm run -s bench:http [-- <streams> <tokens> <rounds>]`
+// Measures the overhead of HTTP: 32 streams of the default model through the engine alone, and over sockets to another
+// process, interleaved. `npm run -s bench:http [-- <streams> <tokens> <rounds>]`
 import { join } from "node:path";
 import { defaultModelPath, engineSetup } from "../../ffi/native.ts";
 import { loadSettings } from "../../src/config/load.ts";
@@ -21,7 +21,7 @@ const { name, text } = await server.ready;
 
 type Counted = { counts: number[]; ms: number };
 
-/** Tokens a second without text, HTTP, or another process. */
+/** Tokens per second without text, HTTP, or another process. */
 async function engineAlone(): Promise<number> {
   const start = performance.now();
   const counts = await Promise.all(
@@ -37,7 +37,7 @@ async function engineAlone(): Promise<number> {
   return rate(counts, performance.now() - start);
 }
 
-/** The same by a client in a process of its own. */
+/** The same with a client in another process. */
 async function overHttp(): Promise<number> {
   const client = Bun.spawn([process.execPath, join(import.meta.dir, "http-client.ts")], {
     stdin: new Blob([JSON.stringify({ url: server.url, prompts, tokens })]),

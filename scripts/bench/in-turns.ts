@@ -1,8 +1,7 @@
-// Two ways of doing a thing, measured in turns: one, the other, and the one again.
+// Evaluates two alternatives that were measured in alternation.
 
 /**
- * Every second number against the mean of the two beside it, as a part of it: whatever changes slowly besides, changes
- * evenly over three of them.
+ * The relative difference of every second number to the mean of its neighbours, which cancels slow drift.
  */
 export function changes(inTurns: readonly number[]): number[] {
   const found: number[] = [];
@@ -11,7 +10,7 @@ export function changes(inTurns: readonly number[]): number[] {
   return found;
 }
 
-/** The median, and between which changes it lies with 95% confidence whatever their distribution. */
+/** The median and its distribution-free 95% confidence interval. */
 export function told(all: readonly number[]): string {
   const sorted = all.toSorted((a, b) => a - b);
   const low = Math.max(0, Math.floor(all.length / 2 - 0.98 * Math.sqrt(all.length)));

@@ -1,12 +1,13 @@
-// Products of many rows with quantized matrices on an NVIDIA GPU with wgmma, by turns: of the same matrix in bfloat16 by
-// MLX (cuBLAS), by the kernel for all GPUs (src/kernels/product/product-many.c), and by the one for Hopper
-// (src/kernels/product/warpgroup-product.c). `MLX_SERVE_BACKEND=cuda bun scripts/bench/products.ts`, with the matrices of
-// Llama-3.2-3B in 4 bits, or `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8 --group-size 32 --rows 64,128
-// --rounds 5`. A line has the microseconds of each, and the last one's groups as tiles x shares x step x stages x rows.
-// `--variants 2x2x128x4,1x1x64x6,_x4,...`: other groups, in a second line, the quickest first; `_`, or what is left out
-// at the end, is as it would choose it (src/kernels/product/warpgroup-product.ts). `--bits 16`: dense matrices, by MLX and by the
-// kernel for some rows (src/kernels/product/dense-product.c), with `--rows 8192 --matrices gate-up:16384x3072:gated` by the one for
-// prompts (src/kernels/product/prompt-product.c), beside MLX's with the gate behind it. It fails if results differ.
+// Benchmarks products of many rows with quantized matrices on an NVIDIA GPU with wgmma, interleaved: the bfloat16
+// matrix with MLX (cuBLAS), the kernel for all GPUs (src/kernels/product/product-many.c), and the Hopper kernel
+// (src/kernels/product/warpgroup-product.c): `MLX_SERVE_BACKEND=cuda bun scripts/bench/products.ts`. The default
+// matrices are those of Llama-3.2-3B in 4 bits; others: `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8
+// --group-size 32 --rows 64,128 --rounds 5`. Each line has the microseconds of each kernel, and the Hopper kernel's
+// configuration as tiles x shares x step x stages x rows. `--variants 2x2x128x4,1x1x64x6,_x4,...` adds a line with other
+// configurations, fastest first; `_` and omitted trailing numbers mean the automatic choice
+// (src/kernels/product/warpgroup-product.ts). `--bits 16` measures dense matrices: MLX against the kernel for few rows
+// (src/kernels/product/dense-product.c), or with `--rows 8192 --matrices gate-up:16384x3072:gated` the one for prompts
+// (src/kernels/product/prompt-product.c) against MLX with a separate gate. Fails if results differ.
 import { findLibrary } from "../../ffi/native.ts";
 import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
@@ -57,11 +58,11 @@ const quantization = {
   bits: isDense ? 8 : values.bits,
   groupSize: values.groupSize,
 } as const;
-/** Launches behind one another, recorded as a step of a model is: the host's part does not count. */
+/** Consecutive launches in a CUDA graph, like a model's step, to exclude the host's overhead. */
 const CHAIN = 40;
-/** Weights that are multiplied in turns, so that none is in the L2 cache, as in a model. */
+/** Weights used in rotation, so that none is in the L2 cache, as in a model. */
 const CACHE_BYTES = 2 ** 27;
-/** Rows that are multiplied in turns: MLX computes only once what is the same. */
+/** Inputs used in rotation: MLX would compute equal products once. */
 const BATCHES = 8;
 
 const { device } = openMlx(findLibrary(), { device: "gpu" });
@@ -71,7 +72,7 @@ if (!gpu.hasWgmma) throw new Error("this GPU has no wgmma");
 const variants = values.variants.split(",").filter(Boolean).map(parseVariant);
 const many = new Products({ ...gpu, hasWgmma: false });
 const gateKernels = new Gates(makeKernel);
-/** With few rows too, where a model would not have it. */
+/** Also with few rows, where models use another kernel. */
 const leastRows = 17;
 const warpgroups = [{}, ...variants].map((groups) => ({
   groups,
@@ -113,8 +114,8 @@ for (const described of values.matrices.split(",")) {
     const { bits, groupSize: span } = quantization;
     const sizes = { rows, columns: outputs, inputs, bits, span };
     const isPrompt = isDense && isGated && fitsPrompt(gpu, rows, outputs, inputs);
-    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated. The kernel for prompts
-    // always gates, and so does bfloat16 beside it.
+    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated. The kernel
+    // for prompts always gates, and so does bfloat16 beside it.
     const possible: Way[] = [
       {
         name: isPrompt ? "bfloat16 and a gate" : "bfloat16",
@@ -192,7 +193,7 @@ function nameOf({ rows, tiles, shares, step, stages }: GroupShape): string {
 
 function secondsOf(recorded: Recorded, all: MlxArray): number {
   using _ = new Scope();
-  // The second call records it.
+  // The second call captures the graph.
   while (!recorded.isRecorded) {
     evaluate(...recorded.call(all));
     if (recorded.failure) throw recorded.failure;
@@ -203,11 +204,11 @@ function secondsOf(recorded: Recorded, all: MlxArray): number {
   return (Bun.nanoseconds() - start) / 1e9 / CHAIN;
 }
 
-/** As a part of the largest number; NaN where either is. */
+/** Relative to the largest number; NaN if either is. */
 function furthest(a: MlxArray, b: MlxArray): number {
   const most = (x: MlxArray) => {
     const sizes = flatten(maximum(x, negative(x)));
-    // The largest of them may be none of those that are NaN.
+    // `max` may skip NaN, the sum does not.
     return max(sizes, 0).numbers()[0]! + 0 * sum(sizes, 0).numbers()[0]!;
   };
   const exact = astype(a, "float32");

@@ -1,5 +1,5 @@
-// Writes a model of a known shape with random weights, in bfloat16 or in groups of 64 with few bits as
-// mlx-lm writes them, for measurements where no real ones are at hand:
+// Writes a model of a known shape with random weights, in bfloat16 or quantized in groups of 64 as by mlx-lm, for
+// benchmarks without real weights:
 //
 //   bun scripts/bench/random-model.ts <shape> <folder> [--bits 4]
 import { closeSync, mkdirSync, openSync, writeFileSync, writeSync } from "node:fs";
@@ -37,7 +37,7 @@ const shapes = {
     rope_theta: 500_000,
     tie_word_embeddings: true,
   },
-  /** Delta nets in three layers of four, and experts. */
+  /** Delta nets in three of four layers, and experts. */
   hybrid: {
     model_type: "qwen3_next",
     hidden_size: 2048,
@@ -66,7 +66,7 @@ const shapes = {
     rope_theta: 1e6,
     tie_word_embeddings: true,
   },
-  /** The same without experts, some 0.5 billion weights. */
+  /** The same without experts, about 0.5 billion weights. */
   "hybrid-0.5b": {
     model_type: "qwen3_5",
     hidden_size: 1024,
@@ -107,7 +107,7 @@ const shapes = {
     rope_parameters: { type: "default", rope_theta: 1e6, partial_rotary_factor: 0.25 },
     tie_word_embeddings: true,
   },
-  /** Latent attention and experts, some 16 billion weights. */
+  /** Latent attention and experts, about 16 billion weights. */
   mla: {
     model_type: "deepseek_v2",
     hidden_size: 2048,
@@ -197,7 +197,7 @@ write("config.json", {
   torch_dtype: "bfloat16",
   ...(quantization && { quantization, quantization_config: quantization }),
 });
-// Every token has a text, so that a server has something to send for each.
+// Every token has a text, so that a server sends something for each.
 write("tokenizer.json", {
   model: { type: "BPE", vocab: vocabulary(), merges: [] },
   pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, use_regex: true },
@@ -209,10 +209,10 @@ const seconds = (performance.now() - startMs) / 1000;
 console.log(`${folder}: ${(bytes / 1e9).toFixed(2)} GB in ${seconds.toFixed(1)} s`);
 
 function tensors(): Tensor[] {
-  // The same numbers again and again: what they are does not matter, only that they are small.
+  // Repeats the same numbers; they only need to be small.
   const noise = bfloat16(2 ** 20, () => (Math.random() - 0.5) * RANGE);
   const ones = bfloat16(2 ** 14, () => 1);
-  // Any bits are numbers of a quantized matrix; these scales and biases make them as small.
+  // Any bits are valid quants; these scales and biases keep weights small.
   const packed = Uint16Array.from({ length: 2 ** 20 }, () => Math.floor(Math.random() * 2 ** 16));
   const scales = bfloat16(2 ** 14, () => RANGE / (2 ** (bits ?? 0) - 1));
   const biases = bfloat16(2 ** 14, () => -RANGE / 2);
@@ -361,7 +361,7 @@ function writeTensors(path: string, all: readonly Tensor[]): number {
   return end;
 }
 
-/** How many pieces of two bytes. */
+/** Number of two-byte units. */
 function halves({ dtype, shape }: Pick<Tensor, "dtype" | "shape">): number {
   return shape.reduce((a, b) => a * b) * (dtype === "U32" ? 2 : 1);
 }
@@ -372,7 +372,7 @@ function bfloat16(count: number, value: () => number): Uint16Array {
   return made;
 }
 
-/** The bytes, then a space and a number each. */
+/** All bytes, then a space and a number each. */
 function vocabulary(): Record<string, number> {
   const text = (id: number) => BYTE_CHARS[id] ?? BYTE_CHARS[0x20]! + id.toString(36);
   return Object.fromEntries(Array.from({ length: config.vocab_size }, (_, id) => [text(id), id]));

@@ -1,5 +1,5 @@
-// What a second rank on this machine is worth: the throughput of 8 requests at once by a server with one thread, and by
-// two ranks with one thread each, in turns. `npm run -s bench:ranks [-- --rounds 15 --max-tokens 64 --ranks 2]`
+// Measures the gain of a second rank on this machine: the throughput of 8 concurrent requests with one thread, and
+// with two ranks of one thread each, interleaved. `npm run -s bench:ranks [-- --rounds 15 --max-tokens 64 --ranks 2]`
 import { defaultModelPath } from "../../ffi/native.ts";
 import { makeHome, type Running, startMlxServe, urlOf } from "../../test/support/serve-process.ts";
 import { readFlags } from "../flags.ts";
@@ -13,7 +13,7 @@ const started: Running[] = [];
 try {
   const one = await start([]);
   const divided = await start(["--ranks", String(ranks)]);
-  // The first of each starts cold.
+  // Excludes the first, cold round of each.
   for (const url of [one, divided]) await tokensPerSecond(url);
   const inTurns = [await tokensPerSecond(one)];
   for (let round = 0; round < rounds; round++)

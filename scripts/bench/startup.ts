@@ -1,4 +1,4 @@
-// How large an executable is and how fast it starts: `npm run -s bench:startup [-- <file>]`.
+// Measures the size and start-up time of an executable: `npm run -s bench:startup [-- <file>]`.
 import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";

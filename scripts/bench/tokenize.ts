@@ -1,11 +1,11 @@
-// What long texts cost everybody else: each is sent to /tokenize of a server in a process of its own, while another
-// client asks /health all the time.
+// Measures how long texts delay other clients: each is sent to /tokenize of a server in another process, while another
+// client polls /health.
 //
 //   npm run -s bench:tokenize -- [--megabytes 16] [--tokenizer llama] [--text spaces]
 //
-// Fails where the ids are not those of the text encoded in one piece, where the server's main thread computes for
-// over 50 ms before it answers the other client, or where memory grows by more than 10 times the text. Requests may
-// have so many escapes only that texts of new lines are short: they count as the least that is measured.
+// Fails if the ids differ from those of the text encoded as a whole, if the server's main thread computes for over 50
+// ms before it answers the other client, or if memory grows by more than 10 times the text. Texts of newlines are
+// shorter, because requests may contain only a limited number of escapes.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { tokenizerFromJson } from "../../src/text/tokenizer/tokenizer.ts";
@@ -37,7 +37,7 @@ const tokenizers: Record<string, TokenizerJson> = {
 
 type Result = { hash: number | bigint; count: number; blockMs: number; growth: number; ms: number };
 
-/** The same text in one piece, with nothing between. */
+/** The same text encoded as a whole. */
 function plainIds(json: TokenizerJson, text: string): Uint32Array {
   const sizes = { part: Infinity, piece: Infinity };
   const options = { controlTokens: "text", addSpecialTokens: true } as const;
@@ -59,7 +59,7 @@ class Server {
 
   async ready(): Promise<void> {
     this.#url = (await this.#process.says(/"url":"([^"]+)"/))[1]!;
-    // The thread starts with the first long text, and its code is compiled.
+    // Warms up: the first long text starts the thread.
     await this.#tokenize("a b ".repeat(2 ** 20));
   }
 
@@ -103,7 +103,7 @@ class Server {
     return Uint32Array.from(JSON.parse(text).tokens);
   }
 
-  /** How long its main thread has computed: the time that others had the machine does not count. */
+  /** CPU time of its main thread, which excludes time when other processes run. */
   #computedMs(): number {
     const { pid } = this.#process;
     return Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, "utf8").split(" ")[0]) / 1e6;
@@ -127,7 +127,7 @@ for (const [name, json] of Object.entries(tokenizers)) {
   for (const [kind, text] of Object.entries(longTexts(bytes))) {
     if (values.text && values.text !== kind) continue;
     let result = await server.measure(text);
-    // What is once over the limit by chance is not so each time.
+    // Repeats, since a single run may exceed the limit by chance.
     for (let i = 0; i < 2 && !isWithinLimits(result); i++) {
       const again = await server.measure(text);
       if (isWithinLimits(again)) result = again;

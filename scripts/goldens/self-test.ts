@@ -1,5 +1,5 @@
-// Writes src/self-test/models.json: of the goldens of tiny models those that the self-test carries, a model or two
-// for each kind of state.
+// Writes src/self-test/models.json: the goldens of tiny models that the self-test includes, one or two per kind of
+// state.
 //
 //   bun scripts/goldens/self-test.ts && node_modules/.bin/biome check --write src/self-test/models.json
 import { readFileSync, writeFileSync } from "node:fs";
@@ -11,7 +11,7 @@ const root = join(import.meta.dir, "../..");
 type Case = Pick<TinyModel, "name" | "config" | "gains" | "quantization"> & { extends?: string };
 type Golden = Pick<TinyModel, "seed" | "tensors" | "prompt" | "last" | "greedy">;
 
-/** What test/golden says of these models. */
+/** The goldens of these models in test/golden. */
 export function chosenModels(): TinyModel[] {
   const read = (name: string) => JSON.parse(readFileSync(join(root, "test/golden", name), "utf8"));
   const cases: Case[] = read("models/configs.json");
@@ -30,7 +30,7 @@ export function chosenModels(): TinyModel[] {
 }
 
 if (import.meta.main) {
-  // A model a line.
+  // One model per line.
   const lines = chosenModels().map((model) => JSON.stringify(model));
   writeFileSync(join(root, "src/self-test/models.json"), `[\n${lines.join(",\n")}\n]\n`);
 }

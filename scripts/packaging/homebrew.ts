@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { description, license, version } from "../../package.json";
 
-/** Of the archives in `folder`, as they will lie on GitHub's page of the release. */
+/** The formula for the archives in `folder`, at their URLs in the GitHub release. */
 export function formula(repository: string, folder: string): string {
   const page = `https://github.com/${repository}`;
   const archive = (system: string) => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Runs the executable that npm has installed for this system: one that was asked for comes first.
+// Runs the executable that npm has installed for this system; an explicitly installed one takes precedence.
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 
@@ -17,11 +17,13 @@ function find(name) {
 
 const executable = find(`${system}-cuda`) ?? find(system);
 if (!executable) {
-  console.error(`mlx-serve: @mlx-serve/${system} is not there: install it, if there is one`);
+  console.error(
+    `mlx-serve: @mlx-serve/${system} is not installed: install it, if it exists for this system`,
+  );
   process.exit(1);
 }
 
-// A terminal sends Ctrl-C to the child as well; the other signals reach this process alone.
+// A terminal sends Ctrl-C to the child too; other signals reach only this process.
 process.on("SIGINT", () => {});
 for (const signal of /** @type {const} */ (["SIGTERM", "SIGHUP"])) {
   process.on(signal, () => child.kill(signal));

@@ -1,6 +1,6 @@
-// Makes npm's packages, `npm run package:npm`: of dist/mlx-serve-<system> a package for each system, of
-// which npm installs the one that fits, and a small `mlx-serve` that runs it. The one for CUDA fits where
-// the plain one does, so it is installed by asking for it.
+// Creates the npm packages, `npm run package:npm`: one per system from dist/mlx-serve-<system>, of which npm installs
+// the matching one, and a small `mlx-serve` that runs it. The CUDA package matches the same systems as the plain one,
+// so users install it explicitly.
 import { chmodSync, copyFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { description, license, version } from "../../package.json";
@@ -8,7 +8,7 @@ import { description, license, version } from "../../package.json";
 const root = join(import.meta.dir, "..", "..");
 const systems = ["linux-x64", "linux-arm64", "darwin-arm64"];
 
-/** The licenses of what is inside the executable. */
+/** The licenses of the executable's components. */
 export const NOTICES = "THIRD_PARTY_LICENSES.txt";
 
 /** The folders of the packages, ready for `npm pack` and `npm publish`; `mlx-serve` comes last. */

@@ -1,5 +1,5 @@
-// Makes all that a release consists of, in dist/release: `npm run release [-- <owner/name>]`. The name of
-// the repository on GitHub goes into the Homebrew formula; without one there is no formula.
+// Builds a release in dist/release: `npm run release [-- <owner/name>]`. The name is the GitHub repository of the
+// Homebrew formula, which is omitted without it.
 import { copyFileSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { run } from "../setup/run.ts";

@@ -227,7 +227,7 @@ test("an unknown target is refused with what there is", () => {
   expect(build("--target", "amiga")).toEqual({
     stdout: "",
     stderr:
-      "mlx-serve: no target amiga; there are linux-x64, linux-x64-cuda, linux-arm64, darwin-arm64\n",
+      "mlx-serve: no target amiga; available: linux-x64, linux-x64-cuda, linux-arm64, darwin-arm64\n",
     exitCode: 1,
   });
 });

@@ -302,7 +302,9 @@ test("a libmlxc of the user's own whose headers differ is refused", async () => 
     path: folder(),
     env: { MLX_SERVE_MLXC: library },
   });
-  expect(lines).toEqual([expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC is incompatible: mlx_/)]);
+  expect(lines).toEqual([
+    expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC is incompatible: mlx_/),
+  ]);
   expect(exitCode).toBe(1);
 });
 

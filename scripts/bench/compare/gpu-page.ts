@@ -1,4 +1,4 @@
-// The part of docs/benchmarks.md about GPUs and its pictures, from what scripts/bench/gpu-peers.ts has measured.
+// Writes the GPU part of docs/benchmarks.md and its charts from the results of scripts/bench/gpu-peers.ts.
 import { linePlot } from "../../../src/bench/plot.ts";
 import type { Figures } from "../gpu/figures.ts";
 import type { Report, Result } from "../gpu/report.ts";
@@ -6,12 +6,12 @@ import type { Load } from "../gpu/systems.ts";
 import { inMs, ratio, table } from "./page.ts";
 
 export type GpuRun = {
-  /** As the page calls it. */
+  /** Its name on the page. */
   title: string;
   report: Report;
 };
 
-/** What bench:gpu-peers was asked for; models and loads are lists with commas. */
+/** Arguments of bench:gpu-peers; models and loads are comma-separated. */
 export type GpuSettings = Record<"models" | "peers" | "loads" | "new" | "rounds", string>;
 
 export type GpuComparison = {
@@ -20,7 +20,7 @@ export type GpuComparison = {
   runs: readonly GpuRun[];
 };
 
-/** Runs in several parts, of some models or loads each, as one. */
+/** Merges runs with some of the models or loads each. */
 export function joined(parts: readonly GpuComparison[]): GpuComparison {
   const [first] = parts;
   if (!first) throw new Error("nothing was measured");
@@ -40,7 +40,7 @@ export function joined(parts: readonly GpuComparison[]): GpuComparison {
 const HEADING = "## On a GPU";
 const OURS = "mlx-serve";
 
-/** The page of the other benchmarks with this part at its end, in the place of one that it had. */
+/** Appends this part to the page of the other benchmarks, or replaces it there. */
 export function withGpuPart(page: string, part: string | undefined): string {
   const [before] = page.split(`\n${HEADING}\n`);
   return part ? `${before!.trimEnd()}\n\n${part}` : page;
@@ -51,12 +51,12 @@ export function gpuPartOf(page: string): string | undefined {
   return at < 0 ? undefined : page.slice(at + 1);
 }
 
-/** Where the picture of a run is, beside the page. */
+/** The file name of a run's chart. */
 export function gpuPictureName({ title }: GpuRun): string {
   return `benchmarks-${title.toLowerCase().replace(/[^a-z0-9.]+/g, "-")}.svg`;
 }
 
-/** Of the most loads that differ only in how many run at once. */
+/** The longest series of loads that differ only in concurrency. */
 export function gpuPicture({ title, report }: GpuRun, { rounds }: GpuSettings): string {
   const alike = Map.groupBy(report.results, (result) => `${result.prompt} ${result.new}`);
   const results = [...alike.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
@@ -126,7 +126,7 @@ function runPart(run: GpuRun): string {
         ...peers.flatMap((peer) => [shown(peer), against(peer)]),
       ];
     });
-    // Loads of one new token are of prompts alone.
+    // Loads with one new token measure only prefill.
     return rows.filter(([, ...found]) => found.some((each) => each !== "-"));
   };
   const head = ["load", OURS, ...peers.flatMap((peer) => [peer, `${OURS} / ${peer}`])];
@@ -170,7 +170,7 @@ ${table(
 
 type RatioOf = (against: Result["against"][string] | undefined) => number | undefined;
 
-/** The first is what the others are compared with. */
+/** The first is the baseline. */
 function systemsOf({ results }: Report): string[] {
   const names = new Set(results.map(({ system }) => system));
   return [OURS, ...[...names].filter((name) => name !== OURS)];

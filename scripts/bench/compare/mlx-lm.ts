@@ -1,4 +1,4 @@
-// mlx-lm beside us: where its Python is, and the BLAS that makes the comparison fair.
+// Provides mlx-lm for comparisons: its Python, and the BLAS that makes them fair.
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { backend, cacheDirectory, findLibrary } from "../../../ffi/native.ts";
@@ -6,7 +6,7 @@ import { MLX_VERSION } from "../../../ffi/pins.ts";
 import { pythonWith } from "../../setup/python.ts";
 
 export const mlxLmVersion = "0.32.2";
-/** The same MLX as ours. */
+/** Uses the same version of MLX. */
 export const mlxVersion = MLX_VERSION;
 
 /** The path of the interpreter. */
@@ -16,7 +16,7 @@ export function mlxLmPython(): string {
   return pythonWith(name, [`mlx-lm==${mlxLmVersion}`, mlx, "gguf"]);
 }
 
-/** The BLAS that libmlxc has inside, without the products of our own, as a library to be loaded before mlx-lm's own. */
+/** libmlxc's BLAS, without our own products, as a library to preload for mlx-lm. */
 export function blasShim(): string {
   const libs = dirname(findLibrary());
   const shim = join(cacheDirectory(), "bench", "libblas-shim.so");

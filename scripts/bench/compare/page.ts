@@ -1,4 +1,4 @@
-// docs/benchmarks.md and its picture, from what scripts/bench/compare.ts has measured.
+// Writes docs/benchmarks.md and its chart from the results of scripts/bench/compare.ts.
 import { linePlot } from "../../../src/bench/plot.ts";
 import type { machine } from "../../../src/bench/report.ts";
 import type { Result } from "../../../src/bench/results.ts";
@@ -9,7 +9,7 @@ export type Measured = {
   version: string;
   weights: string;
   rssBytes: number;
-  /** One a level. */
+  /** One per concurrency level. */
   results: readonly Result[];
 };
 
@@ -24,7 +24,7 @@ export type Comparison = {
   requests: number;
   maxTokens: number;
   rounds: number;
-  /** The first is what the others are compared with. */
+  /** The first is the baseline. */
   systems: readonly Measured[];
 };
 

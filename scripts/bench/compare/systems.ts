@@ -1,4 +1,4 @@
-// The servers that are compared: how each gets into the cache, how it is started, what it is called.
+// The compared servers: how to install and start each, and its name.
 import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { backend, cacheDirectory, defaultModelPath } from "../../../ffi/native.ts";
@@ -16,12 +16,12 @@ export type System = {
   stop(): Promise<void>;
 };
 
-/** Of all of them alike. */
+/** Options shared by all systems. */
 export type Limits = { threads: number; batch: number };
 
 const root = join(import.meta.dir, "..", "..", "..");
 const isCpu = backend() === "cpu";
-/** node-llama-cpp's, and of llama.cpp what is in it. */
+/** The versions of node-llama-cpp and of the llama.cpp inside. */
 const [llamaVersion, llamaRelease] = ["3.22.1", "v0.5.0"];
 
 export function startOurs({ threads, batch }: Limits): Promise<System> {
@@ -41,7 +41,7 @@ export function startOurs({ threads, batch }: Limits): Promise<System> {
       weights: "Q4_1",
       model: "default",
     },
-    // Without the user's settings and keys.
+    // Ignores the user's settings and keys.
     { XDG_CONFIG_HOME: join(cacheDirectory(), "bench", "no-config") },
   );
 }
@@ -78,7 +78,7 @@ export function startLlamaCpp({ threads, batch }: Limits): Promise<System> {
     writeFileSync(join(temporary, "package.json"), "{}");
     const names = ["node-llama-cpp", `@node-llama-cpp/${llamaBinary()}`];
     const packages = names.map((name) => `${name}@${llamaVersion}`);
-    // Without its scripts, which would compile, and without the binaries of other machines.
+    // Skips its install scripts, which would compile, and binaries for other machines.
     const flags = ["--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--silent"];
     run("npm", "install", "--prefix", temporary, ...flags, ...packages);
   });
@@ -98,7 +98,7 @@ function llamaBinary(): string {
   return `linux-${process.arch}${backend() === "cuda" ? "-cuda" : ""}`;
 }
 
-/** The default model as a folder, which is what mlx-lm reads. */
+/** The default model as a folder, the format of mlx-lm. */
 function mlxLmFolder(python: string): string {
   const folder = join(cacheDirectory(), "bench", "SmolLM2-135M-Instruct-float32");
   const script = join(import.meta.dir, "mlx-lm-folder.py");
@@ -106,7 +106,7 @@ function mlxLmFolder(python: string): string {
   return folder;
 }
 
-/** Makes a folder once, under another name until it is whole. */
+/** Creates a folder once, under a temporary name until complete. */
 function whole(folder: string, make: (temporary: string) => void): void {
   if (existsSync(folder)) return;
   const temporary = `${folder}.${process.pid}`;

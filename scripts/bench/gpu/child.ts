@@ -1,8 +1,8 @@
-// A process that answers each line of JSON with a line of JSON. It says one line when it is ready.
+// A child process that answers each line of JSON with a line of JSON, after one line when it is ready.
 import { linesOf } from "../../../src/lines.ts";
 
 export type Child = {
-  /** What it said then. */
+  /** Its first line. */
   ready: { version?: string };
   ask<T>(question: object): Promise<T>;
   stop(): Promise<void>;

@@ -1,28 +1,27 @@
-// What a round of a benchmark says: made of when each token of each request came, and the same for every
-// system.
+// Computes the figures of a benchmark round from the arrival times of all tokens, in the same way for every system.
 
-/** Of each request, milliseconds from the start of the round to each of its tokens. */
+/** Per request, milliseconds from the start of the round to each token. */
 export type Arrivals = readonly (readonly number[])[];
 
 export type Figures = {
-  /** Tokens a second from when every request has its first token, to the end. */
+  /** Tokens per second after every request has its first token. */
   decode: number;
-  /** The same up to the end of the first request that ends: all of them run. */
+  /** The same until the first request ends, so that the batch is full. */
   fullBatch?: number | undefined;
-  /** Tokens a second of the whole round, prefill included. */
+  /** Tokens per second of the whole round, including prefill. */
   endToEnd: number;
   firstMedianMs: number;
-  /** All prompts are read. */
+  /** Time until the last prefill ends. */
   firstMaxMs: number;
-  /** Tokens of prompts a second until then. */
+  /** Prompt tokens per second until then. */
   prefill: number;
-  /** While all run. */
+  /** Duration of a step with a full batch. */
   stepMs?: number | undefined;
-  /** Of the step, how much it takes to read weights, keys and values at the full bandwidth. */
+  /** Fraction of the step needed to read weights, keys and values at full bandwidth. */
   memoryShare?: number | undefined;
 };
 
-/** What a step reads, and how fast it could. */
+/** Bytes read per step, and the bandwidth. */
 export type Memory = {
   weightBytes: number;
   kvBytesPerToken: number;
@@ -44,7 +43,7 @@ export function figuresOf(arrivals: Arrivals, promptTokens: number, memory: Memo
   };
 }
 
-/** Each request's own rate while all run: a step's tokens are not read at quite the same time. */
+/** Rates per request with a full batch, since a step's tokens do not arrive simultaneously. */
 function fullBatchOf(
   arrivals: Arrivals,
   promptTokens: number,
@@ -72,7 +71,7 @@ function fullBatchOf(
   return { fullBatch, stepMs, memoryShare: bytes / memory.bytesPerSecond / (stepMs / 1000) };
 }
 
-/** The best of each over the rounds: the highest rate and the shortest time. */
+/** The best of each figure over the rounds: highest rate, shortest time. */
 export function bestOf(rounds: readonly Figures[]): Figures {
   const values = (key: keyof Figures) =>
     rounds.map((figures) => figures[key]).filter((value) => value !== undefined);
@@ -93,9 +92,9 @@ export function bestOf(rounds: readonly Figures[]): Figures {
   };
 }
 
-/** How many times as fast as a peer, or how long it takes where the peer takes 1. */
+/** Ratios to a peer, of rates and of times. */
 export type Against = {
-  /** Where there is more than a first token. */
+  /** Absent for loads with a single new token. */
   decode?: number | undefined;
   fullBatch?: number | undefined;
   prefill: number;

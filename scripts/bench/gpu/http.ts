@@ -1,5 +1,5 @@
-// The engine inside a server, and what its clients see. Apart, for without it a benchmark needs none of the
-// server's packages.
+// Measures the engine inside a server, from its clients' side. A separate file, so that other benchmarks need no
+// packages of the server.
 import { basename, join, resolve } from "node:path";
 import { engineSetup } from "../../../ffi/native.ts";
 import { loadSettings } from "../../../src/config/load.ts";
@@ -19,7 +19,7 @@ export type Served = Own & { url: string };
 
 export type HttpTask = { url: string; prompts: number[][]; new: number };
 
-/** Several, for one would have less time for each event than the server. */
+/** Several client processes, since one would be slower than the server. */
 const CLIENTS = 4;
 
 export async function startServed(folder: string, options: OwnOptions): Promise<Served> {

@@ -1,22 +1,21 @@
-// What a long prompt does to those who are being answered: the time between two of their tokens while it
-// is read.
+// Measures how a long prompt delays running streams: their inter-token latency during its prefill.
 import { median } from "./figures.ts";
 import { type Own, randomPrompts } from "./systems.ts";
 
 export type PrefillGap = {
-  /** Between two tokens of a stream, before the long prompt came and while it was read. */
+  /** Inter-token latency of a stream before and during the long prefill. */
   aloneMedianMs: number;
   medianMs: number;
   longestMs: number;
-  /** The longest against the median. */
+  /** Ratio of the longest to the median. */
   ratio: number;
-  /** From the long prompt to its first token. */
+  /** TTFT of the long prompt. */
   firstMs: number;
 };
 
 export type GapLoad = { streams: number; prompt: number; long: number };
 
-/** Tokens that every stream has had before the long prompt comes. */
+/** Tokens per stream before the long prompt arrives. */
 const SETTLED = 32;
 
 export async function measurePrefillGap(own: Own, load: GapLoad): Promise<PrefillGap> {
@@ -35,7 +34,7 @@ export async function measurePrefillGap(own: Own, load: GapLoad): Promise<Prefil
   const streams = running.map(async ({ events, times }) => {
     while (!(times.at(-1)! > firstAt)) {
       const read = await events.read();
-      if (read.length === 0) throw new Error("a stream ended before the long prompt was read");
+      if (read.length === 0) throw new Error("a stream ended before the long prefill");
       const now = performance.now();
       for (const _ of read) if (times.push(now) === SETTLED && --waiting === 0) settled.resolve();
     }

@@ -1,15 +1,15 @@
-// What scripts/bench/gpu.ts writes as JSON.
+// The JSON output of scripts/bench/gpu.ts.
 import type { Against, Figures, Memory } from "./figures.ts";
 import type { PrefillGap } from "./prefill-gap.ts";
 import type { Load } from "./systems.ts";
 
-/** Of one system at one load. */
+/** Results of one system at one load. */
 export type Result = Load & {
   system: string;
   best?: Figures;
   rounds: Figures[];
   error?: string;
-  /** By a peer's name; a peer has none. */
+  /** By peer; absent for peers themselves. */
   against: Record<string, Against>;
 };
 
@@ -20,7 +20,7 @@ export type Report = {
   dtype: string;
   tokenBudget: number | undefined;
   memory: Memory;
-  /** Of the peers, by name. */
+  /** By peer. */
   versions: Record<string, string>;
   results: Result[];
   verdict?: string;

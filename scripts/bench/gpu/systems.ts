@@ -1,5 +1,5 @@
-// What is measured: the engine by its own API, mlx-lm, and vLLM. Each is given so many prompts at once and
-// says when each token came.
+// The measured systems: the engine through its API, mlx-lm, and vLLM. Each gets concurrent prompts and reports the
+// arrival time of every token.
 import { join } from "node:path";
 import { engineSetup } from "../../../ffi/native.ts";
 import { EngineClient } from "../../../src/engine/client.ts";
@@ -8,7 +8,7 @@ import { BLOCK_TOKENS } from "../../../src/kv/blocks.ts";
 import { startChild } from "./child.ts";
 import type { Arrivals } from "./figures.ts";
 
-/** So many requests at once, each of so many prompt tokens and new ones. */
+/** Concurrent requests, prompt tokens and new tokens. */
 export type Load = { requests: number; prompt: number; new: number };
 
 export type System = {
@@ -25,10 +25,10 @@ export type OwnOptions = {
   keepUnpacked: boolean | undefined;
 };
 
-/** A loaded engine of this process. */
+/** An engine in this process, with its model loaded. */
 export type Own = { engine: EngineClient; info: ModelInfo; stop(): Promise<void> };
 
-/** What a child says of a round. */
+/** The report of a child process about a round. */
 export type Answer = { arrivals: number[][] } | { error: string };
 
 export async function startEngine(folder: string, options: OwnOptions): Promise<Own> {
@@ -66,7 +66,7 @@ export function engineSystem({ engine, info }: Own): System {
   };
 }
 
-/** `python` has mlx-lm, which may take that share of the memory. */
+/** `python`: an interpreter with mlx-lm, which is limited to this fraction of the memory. */
 export async function mlxLmSystem(
   python: string,
   folder: string,
@@ -74,7 +74,7 @@ export async function mlxLmSystem(
   share: number,
 ): Promise<System> {
   const program = [python, join(import.meta.dir, "mlx-lm.py"), folder, String(share)];
-  // With the default it gives up at 4 bits ("Cache thrashing").
+  // With the default, it fails at 4 bits ("Cache thrashing").
   const graphs = process.env.MLX_CUDA_GRAPH_CACHE_SIZE ?? "4000";
   return await childSystem("mlx-lm", program, own.info, {
     HF_HUB_OFFLINE: "1",
@@ -82,7 +82,7 @@ export async function mlxLmSystem(
   });
 }
 
-/** `python` has vLLM, by VLLM_PYTHONPATH where that is set. It gets what the loads need. */
+/** `python`: an interpreter with vLLM, found via VLLM_PYTHONPATH if set. Gets the memory that the loads need. */
 export async function vllmSystem(
   python: string,
   folder: string,
@@ -95,7 +95,7 @@ export async function vllmSystem(
   return await childSystem("vllm", program, info, path ? { PYTHONPATH: path } : {});
 }
 
-/** Some more than the loads need: its blocks are of another size. With recurrent layers they hold a state each. */
+/** With a margin, since its block size differs. With recurrent layers, each block holds a state. */
 export function vllmKvBytes(
   { kvBytes, blocks, slots }: Pick<ModelInfo, "kvBytes" | "blocks" | "slots">,
   loads: readonly Load[],
@@ -106,7 +106,7 @@ export function vllmKvBytes(
   return Math.ceil(1.1 * tokens * perToken + 3 * states + 2 ** 30);
 }
 
-/** A program that is asked for one load a line, and says when its tokens came. */
+/** A child program that gets one load per line and reports the arrival times of tokens. */
 export async function childSystem(
   name: string,
   program: string[],
@@ -122,18 +122,18 @@ export async function childSystem(
   };
 }
 
-/** One that did not start: the others are measured all the same. */
+/** A system that failed to start; the others are still measured. */
 export function absentSystem(name: string, error: unknown): System {
   return { name, measure: () => Promise.reject(error), stop: async () => {} };
 }
 
-/** "64" or "64x1024" or "64x1024x16": requests, tokens of a prompt, and new ones. */
+/** "64", "64x1024" or "64x1024x16": requests, prompt tokens, new tokens. */
 export function parseLoads(text: string, prompt: number, tokens: number): Load[] {
   return text.split(",").map((each) => {
     const numbers = each.split("x").map(Number);
     const [requests, ...others] = numbers;
     if (!requests || others.length > 2 || !numbers.every((n) => Number.isInteger(n) && n > 0)) {
-      throw new Error(`a load is <requests>x<prompt>x<new>, and not ${each}`);
+      throw new Error(`expected a load such as <requests>x<prompt>x<new>, not ${each}`);
     }
     return { requests, prompt: others[0] ?? prompt, new: others[1] ?? tokens };
   });
@@ -145,7 +145,7 @@ export const mostOf = (loads: readonly Load[]) =>
 const longestOf = (loads: readonly Load[]) =>
   Math.max(...loads.map((load) => load.prompt + load.new));
 
-/** Of random tokens, so that no two begin alike. */
+/** Random tokens, so that prompts share no prefix. */
 export function randomPrompts(count: number, tokens: number, vocabulary: number): Uint32Array[] {
   return Array.from({ length: count }, () =>
     Uint32Array.from({ length: tokens }, () => Math.floor(Math.random() * vocabulary)),
