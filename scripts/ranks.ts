@@ -4,7 +4,7 @@
 //   npm run -s ranks -- [--ranks 2,3,4] [--parallel tensor,pipeline] [--connections ring] [names of tiny models, other models]
 // The prefix gguf: selects a tiny model in a GGUF file, such as gguf:qwen3_5.
 import type { Connections } from "../src/mlx/distributed.ts";
-import type { Parallel } from "../src/model/weights/weights.ts";
+import type { Parallel } from "../src/model/weights/stages.ts";
 import { runOnRanks } from "../test/support/rank-processes.ts";
 import type { RankResult } from "../test/support/rank-program.ts";
 import { tinyCases } from "../test/support/tiny-models.ts";

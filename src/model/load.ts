@@ -1,26 +1,14 @@
-// Loads a model: files, weights, architecture.
+// Loads a model: opens its files, builds its architecture, loads its weights.
 import { join } from "node:path";
-import type { Device, FloatType } from "../device/device.ts";
+import type { FloatType } from "../device/device.ts";
 import { readJson } from "../files/json.ts";
-import type { Group } from "../mlx/distributed.ts";
 import { type Checkpoint, openCheckpoint } from "./checkpoint/checkpoint.ts";
 import type { Model } from "./contract/model.ts";
 import { architectureOf } from "./registry.ts";
-import type { LayerSplit } from "./weights/stages.ts";
-import { type Parallel, type WeightOptions, Weights } from "./weights/weights.ts";
+import { type WeightOptions, Weights } from "./weights/weights.ts";
 
-export type LoadOptions = {
-  device: Device;
-  dtype?: FloatType | undefined;
-  keepDequantized?: boolean | undefined;
-  /** Ranks that the model is divided among; each loads its part. */
-  group?: Group | undefined;
-  parallel?: Parallel | undefined;
-  /** Which layers each rank has, if ranks divide the model by layers. */
-  layers?: LayerSplit | undefined;
-  windows?: WeightOptions["windows"];
-  onProgress?: ((loadedBytes: number, totalBytes: number) => void) | undefined;
-  /** Called after every few megabytes read from files. */
+export type LoadOptions = WeightOptions & {
+  /** Called after each read of at most a few megabytes. */
   onRead?: (() => void) | undefined;
 };
 
@@ -30,9 +18,9 @@ export type LoadedModel = Model & {
   free(): void;
 };
 
-/** Loads a folder or a GGUF file. */
+/** `path`: a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
-  // Checked before the weights, which may be missing or useless.
+  // Checked before the weights, which may be missing: an unknown architecture is the better message.
   if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;
@@ -40,10 +28,10 @@ export function loadModel(path: string, options: LoadOptions): LoadedModel {
   try {
     const architecture = architectureOf(checkpoint.config.model_type);
     const model = architecture(checkpoint.config, weights);
-    const { dtype, bytes: weightBytes } = weights;
-    return { ...model, dtype, weightBytes, free: () => weights.free() };
+    const { dtype, arrays } = weights;
+    return { ...model, dtype, weightBytes: arrays.bytes, free: () => arrays.free() };
   } catch (error) {
-    weights.free();
+    weights.arrays.free();
     throw error;
   } finally {
     checkpoint.close();

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Backend } from "../../ffi/native.ts";
 import { type Connections, canShareMemory } from "../mlx/distributed.ts";
-import type { Parallel } from "../model/weights/weights.ts";
+import type { Parallel } from "../model/weights/stages.ts";
 
 type Ranks = { backend: Backend; parallel: Parallel; areLocal: boolean };
 

@@ -4,10 +4,9 @@
 import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
 import type { Connections } from "../mlx/distributed.ts";
-import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
 import type { Lookback } from "../model/run/sampler.ts";
-import type { LayerSplit } from "../model/weights/stages.ts";
-import type { Parallel } from "../model/weights/weights.ts";
+import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
+import type { LayerSplit, Parallel } from "../model/weights/stages.ts";
 
 /** A model to load; each rank loads its part. */
 export type RankLoad = {

@@ -5,7 +5,7 @@ import type { Model } from "../model/contract/model.ts";
 import { Runner } from "../model/run/runner.ts";
 import { StageRunner } from "../model/run/stage-runner.ts";
 import type { StateStore } from "../model/state/state-store.ts";
-import type { Parallel } from "../model/weights/weights.ts";
+import type { Parallel } from "../model/weights/stages.ts";
 
 /** Steps in flight if tensor parallel: the next is queued before the last is read, so that ranks never wait. */
 const STEPS = 2;

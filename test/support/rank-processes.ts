@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Connections } from "../../src/mlx/distributed.ts";
-import type { Parallel } from "../../src/model/weights/weights.ts";
+import type { Parallel } from "../../src/model/weights/stages.ts";
 import { connectionVariables, memoryVariables } from "../../src/ranks/connections.ts";
 import { freePorts } from "../../src/ranks/group.ts";
 import type { CollectiveResult } from "./collectives-program.ts";

@@ -10,7 +10,7 @@ import { groupsOf, slotBytes } from "../../src/model/contract/states.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import type { Launched, StepInputs } from "../../src/model/run/runner.ts";
 import type { StateStore } from "../../src/model/state/state-store.ts";
-import type { Parallel } from "../../src/model/weights/weights.ts";
+import type { Parallel } from "../../src/model/weights/stages.ts";
 import { rankRunner, stepsOnRanks } from "../../src/ranks/runner.ts";
 import { deviceOf } from "./devices.ts";
 import { type Answer, makeEngine, type TestEngine } from "./engine.ts";

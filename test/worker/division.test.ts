@@ -58,7 +58,7 @@ test("layers by hand that are not all layers are refused before any rank loads t
   const division: Division = { parallel: "pipeline", layers };
   const ranks = { size: 2, localSize: 2, division };
   const plan = () => needsOf(deviceOf("cpu"), folderOf("llama"), defaultEngineOptions, ranks);
-  expect(plan).toThrow(/layers 0-\d, and --layers says 0-0,1-8/);
+  expect(plan).toThrow(/layers 0-\d, but --layers gives 0-0,1-8/);
 });
 
 test("a rank with little memory for its layers leaves less for all", () => {

@@ -22,7 +22,7 @@ export const afm7 = family({
   design: ({ hidden_size, num_hidden_layers, num_kv_reuse_layers: reuse, ...config }, weights) => {
     const owners = kvOwnersOf(num_hidden_layers, reuse, "num_kv_reuse_layers");
     for (let i = 0; i < reuse; i++) {
-      weights.rename({ [`model.kv_reuse_layers.${i}.`]: `model.layers.${owners + i}.` });
+      weights.stored.rename({ [`model.kv_reuse_layers.${i}.`]: `model.layers.${owners + i}.` });
     }
     return {
       config: { tie_word_embeddings: true },
@@ -32,7 +32,7 @@ export const afm7 = family({
       parts: (name, sizes, { rope, isSharing }) => {
         const { dims, heads, headDim } = sizes;
         const headNorm = (part: string) => {
-          weights.reorder(`${name}.${part}`, halves(1, headDim, headDim));
+          weights.matrices.reorder(`${name}.${part}`, halves(1, headDim, headDim));
           return rmsNorm(weights, `${name}.${part}`, headDim, 1e-5);
         };
         const own = ofAnyLength(rope!);
@@ -67,7 +67,7 @@ export const afm7 = family({
 
 /** Rounds to 8 bits with this scale, as in training. */
 function rounding(weights: Weights, name: string): (x: MlxArray) => MlxArray {
-  const scale = weights.scalar(name, "float32");
+  const scale = weights.arrays.scalar(name, "float32");
   return (x) => {
     const steps = clip(round(divide(astype(x, "float32"), scale)), -128, 127);
     return astype(multiply(steps, scale), x.dtype);

@@ -19,8 +19,8 @@ export const apertus = family({
     mlp: (name, layer) => {
       const slope = (part: Slope) =>
         slopes
-          ? weights.number(slopes[part][layer] ?? 0)
-          : weights.scalar(`${name}.act_fn.${part}`);
+          ? weights.arrays.number(slopes[part][layer] ?? 0)
+          : weights.arrays.scalar(`${name}.act_fn.${part}`);
       return plainMlp(weights, name, dims, hidden, xielu(weights, slope));
     },
   }),

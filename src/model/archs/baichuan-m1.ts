@@ -56,7 +56,7 @@ function tapsOf(weights: Weights, name: string, sizes: AttentionSizes) {
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>
     weights.part(`${name}.${part}`, kvFeatures(sizes, 1), [2], "float32"),
   );
-  return weights.computed(() => {
+  return weights.arrays.computed(() => {
     const byHead = swapAxes(concatenate([keys!, values!], 0), 0, 1);
     const spread = add(reshape(byHead, [2, 2 * kvHeads, 1]), zeros([1, 1, headDim]));
     return reshape(spread, [2, 2 * kvHeads * headDim]);

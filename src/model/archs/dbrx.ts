@@ -45,7 +45,7 @@ export const dbrx = family({
       },
       isLayerNorm: true,
       qkvLimit: attn_config.clip_qkv,
-      arrangeMlp: (name) => splitExpertRows(weights, name, { experts, dims, hidden }),
+      arrangeMlp: (name) => splitExpertRows(weights.stored, name, { experts, dims, hidden }),
       experts: expertsOf(config, { count: experts, each, hidden }),
     };
   },

@@ -27,7 +27,7 @@ export const ernie45Moe = family({
     const first = Math.min(...[config.moe_layer_start_index].flat());
     const last = Math.max(...[config.moe_layer_end_index ?? config.num_hidden_layers - 1].flat());
     // The authors' files have corrections; MLX's leave them out.
-    const isCorrected = weights.hasAny(/\.mlp\.e_score_correction_bias$/);
+    const isCorrected = weights.stored.hasAny(/\.mlp\.e_score_correction_bias$/);
     return {
       rotatesNeighbours: true,
       experts: expertsOf(config, {

@@ -51,7 +51,7 @@ export const falconH1 = family({
   keys: shortMamba2Keys,
   design: (stored, weights) => {
     // The authors' files have convolutions in PyTorch's order.
-    const isAuthors = weights.shapeOf("model.layers.0.mamba.conv1d.weight")?.[1] === 1;
+    const isAuthors = weights.stored.get("model.layers.0.mamba.conv1d.weight")?.shape[1] === 1;
     const config = isAuthors ? stored : { ...stored, ...withoutFactors(stored) };
     const { attention_in_multiplier, attention_out_multiplier, key_multiplier } = config;
     const [gates, downs] = config.mlp_multipliers;

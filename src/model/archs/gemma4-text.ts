@@ -98,7 +98,7 @@ export const gemma4Text = family({
       arrange: (name, { kvHeads, headDim }, layer) => {
         if (!attention_k_eq_v || !isGlobal(layer) || layer >= owners) return;
         const rows = { first: 0, count: kvHeads * headDim };
-        weights.pick(`${name}.k_proj`, `${name}.v_proj`, [rows]);
+        weights.matrices.pick(`${name}.k_proj`, `${name}.v_proj`, [rows]);
       },
       gating: "geglu",
       hidden: (layer) =>
@@ -124,7 +124,7 @@ function gemma4Block(
   const { hidden_size: dims, rms_norm_eps: eps, hidden_size_per_layer_input: each } = config;
   const beside = config.enable_moe_block ? expertsBeside(config, weights, name) : undefined;
   const ofInput = each ? layerInputGate(weights, name, { dims, each, eps }) : undefined;
-  const scale = weights.tensor(`${name}.layer_scalar`, [1]);
+  const scale = weights.arrays.tensor(`${name}.layer_scalar`, [1]);
   const [inputNorm, mlpNorm] = [norms.attention as Norm, norms.mlp as Norm];
   return (x, step, input) => {
     const attended = add(x, norms.afterAttention!(mix(x, step, { norm: inputNorm })));
@@ -144,11 +144,12 @@ function expertsBeside(
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const { num_experts: experts, ...sparse } = parseConfig(ExpertsConfig, config);
   const makeNorm = (part: string) => rmsNorm(weights, `${name}.${part}`, dims, eps);
-  const scale = weights.tensor(`${name}.router.scale`, [dims]);
-  const routerWeight = weights.computed(() => multiply(scale, dims ** -0.5));
-  const expertScale = weights.tensor(`${name}.router.per_expert_scale`, [experts], "float32");
+  const { arrays } = weights;
+  const scale = arrays.tensor(`${name}.router.scale`, [dims]);
+  const routerWeight = arrays.computed(() => multiply(scale, dims ** -0.5));
+  const expertScale = arrays.tensor(`${name}.router.per_expert_scale`, [experts], "float32");
   const sizes = { experts, dims, hidden: sparse.moe_intermediate_size };
-  arrangeExperts(weights, name, sizes);
+  arrangeExperts(weights.stored, name, sizes);
   const route = router(weights, `${name}.router.proj`, sizes, { each: sparse.top_k_experts });
   const mlps = expertMlps(weights, `${name}.switch_mlp`, sizes, "geglu");
   const denseNorm = makeNorm("post_feedforward_layernorm_1");

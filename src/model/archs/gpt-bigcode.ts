@@ -14,7 +14,7 @@ export const gptBigcode = family({
     config: { num_key_value_heads: multi_query ? 1 : num_attention_heads },
     // Models with a key and value per head have them side by side.
     arrange: (name, sizes) => {
-      if (!multi_query) arrangeGroups(weights, name, sizes);
+      if (!multi_query) arrangeGroups(weights.matrices, name, sizes);
     },
   }),
 });

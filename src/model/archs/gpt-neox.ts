@@ -25,7 +25,7 @@ export const gptNeox = family({
     hidden: intermediate_size > 1 ? intermediate_size : 4 * hidden_size,
     activation: activationOf(config.hidden_act, "hidden_act"),
     arrange: (name, sizes) => {
-      if (!rows_in_order) arrangeGroups(weights, name, sizes);
+      if (!rows_in_order) arrangeGroups(weights.matrices, name, sizes);
     },
   }),
 });

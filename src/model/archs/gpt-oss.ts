@@ -19,8 +19,8 @@ export const gptOss = family({
   names: { ".sinks.weight": ".sinks", ".mlp.router.": ".mlp.gate." },
   design: (config, weights) => ({
     slides: (layer) => layer % 2 === 0,
-    attention: (name, { heads }) => ({ sinks: weights.tensor(`${name}.sinks`, [heads]) }),
-    arrangeMlp: (name) => arrangeInterleaved(weights, `${name}.experts`),
+    attention: (name, { heads }) => ({ sinks: weights.arrays.tensor(`${name}.sinks`, [heads]) }),
+    arrangeMlp: (name) => arrangeInterleaved(weights.stored, `${name}.experts`),
     gating: clippedSwiglu(config.swiglu_limit),
     experts: expertsOf(config, { hidden: config.intermediate_size }),
   }),

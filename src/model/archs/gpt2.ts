@@ -52,10 +52,10 @@ export const gpt2 = family({
 
 /** Transposes the authors' matrices (in, out). */
 function exchangeSides(weights: Weights, layer: string, dims: number): void {
-  if (weights.shapeOf(`${layer}.self_attn.qkv_proj.weight`)?.join() !== `${dims},${3 * dims}`)
-    return;
+  const qkv = weights.stored.get(`${layer}.self_attn.qkv_proj.weight`);
+  if (qkv?.shape.join() !== `${dims},${3 * dims}`) return;
   for (const part of ["self_attn.qkv_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"]) {
-    weights.arrange([`${layer}.${part}.weight`], ([stored]) => {
+    weights.stored.arrange([`${layer}.${part}.weight`], ([stored]) => {
       const [rows, columns] = stored!.shape as [number, number];
       const whole = { ...stored!, shape: [1, rows, columns] };
       const exchanged = transposed(stored!.name, whole, { first: 0, count: columns });

@@ -31,7 +31,7 @@ export const graniteMoeHybrid = family({
     const isMamba = (layer: number) => layer_types[layer] === "linear_attention";
     const width = config.shared_intermediate_size ?? config.intermediate_size;
     // Dense models' files name the MLP like a shared one.
-    if (!config.n_routed_experts) weights.renameParts({ ".mlp.shared_mlp.": ".mlp." });
+    if (!config.n_routed_experts) weights.stored.renameParts({ ".mlp.shared_mlp.": ".mlp." });
     return {
       rope: (whole) => (config.position_embedding_type === "nope" ? undefined : whole()),
       attentionName: (layer) => (isMamba(layer) ? "mamba" : "self_attn"),

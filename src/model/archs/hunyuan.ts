@@ -32,10 +32,10 @@ export const hunyuan = family({
     const { num_hidden_layers: layers, use_cla, cla_share_factor } = config;
     const shared = use_cla ? takenOver(headsOf(config), layers, cla_share_factor) : [];
     return {
-      config: { tie_word_embeddings: !weights.has("lm_head.weight") },
+      config: { tie_word_embeddings: !weights.stored.has("lm_head.weight") },
       crossings: shared,
       headNorms: config.use_qk_norm ? ["query_layernorm", "key_layernorm"] : undefined,
-      arrange: (name, sizes) => arrangeGroups(weights, name, sizes),
+      arrange: (name, sizes) => arrangeGroups(weights.matrices, name, sizes),
       parts: (name, sizes, { rope, layer }) =>
         rotatedFirst(projectionWith(weights, name, sizes, layer, shared), sizes, rope!),
       mlp: (name, layer) => {

@@ -9,5 +9,5 @@ export const internlm2 = family({
     ".feed_forward.w3.": ".mlp.up_proj.",
     ".feed_forward.w2.": ".mlp.down_proj.",
   },
-  design: (_, weights) => ({ arrange: (name, sizes) => arrangeGroups(weights, name, sizes) }),
+  design: (_, { matrices }) => ({ arrange: (name, sizes) => arrangeGroups(matrices, name, sizes) }),
 });

@@ -50,7 +50,7 @@ const text = family({
         scores: "sigmoid",
         isNormalized: false,
         scalesInputs: true,
-        isSparse: (layer) => weights.has(`model.layers.${layer}.feed_forward.gate.weight`),
+        isSparse: (layer) => weights.stored.has(`model.layers.${layer}.feed_forward.gate.weight`),
         shared: { name: "shared_expert", width },
       }),
     };

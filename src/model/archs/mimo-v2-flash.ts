@@ -51,7 +51,8 @@ export const mimoV2Flash = family({
       attention: (name, { heads }, layer) => {
         const { add_swa_attention_sink_bias, add_full_attention_sink_bias } = config;
         const hasSinks = isNear(layer) ? add_swa_attention_sink_bias : add_full_attention_sink_bias;
-        return hasSinks ? { sinks: weights.tensor(`${name}.attention_sink_bias`, [heads]) } : {};
+        if (!hasSinks) return {};
+        return { sinks: weights.arrays.tensor(`${name}.attention_sink_bias`, [heads]) };
       },
       parts: (name, sizes) => narrowValues(weights, name, sizes, config.attention_value_scale ?? 1),
       experts: expertsOf(

@@ -16,10 +16,10 @@ export const minicpm3 = family({
     return {
       mix: (name, layer, states) => {
         const [queries, latents] = [`${name}.q_b_proj`, `${name}.kv_a_proj_with_mqa`];
-        weights.check(queries, [heads * (plain + rotary), q_lora_rank]);
-        weights.reorder(queries, neighbours(heads, plain, rotary));
-        weights.check(latents, [kv_lora_rank + rotary, dims]);
-        weights.reorder(latents, neighbours(1, kv_lora_rank, rotary));
+        weights.matrices.check(queries, [heads * (plain + rotary), q_lora_rank]);
+        weights.matrices.reorder(queries, neighbours(heads, plain, rotary));
+        weights.matrices.check(latents, [kv_lora_rank + rotary, dims]);
+        weights.matrices.reorder(latents, neighbours(1, kv_lora_rank, rotary));
         return attention(name, layer, states);
       },
     };

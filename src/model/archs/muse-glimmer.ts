@@ -32,7 +32,7 @@ const text = family({
       return rmsNorm(weights, name, dims, isBehind ? config.post_norm_eps : eps, offset);
     },
     // GGUF files store the factor on queries as a norm's weights.
-    headNorms: weights.has("model.layers.0.self_attn.q_norm.weight")
+    headNorms: weights.stored.has("model.layers.0.self_attn.q_norm.weight")
       ? ["q_norm", "k_norm"]
       : "plain",
     outputGate: { name: "gate_proj" },

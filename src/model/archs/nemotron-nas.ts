@@ -28,7 +28,7 @@ export const nemotronNas = family({
   design: (config, weights) => {
     const { hidden_size: dims, num_hidden_layers: layers, block_configs: blocks } = config;
     if (blocks.length !== layers) {
-      throw new LoadError(`config.json: block_configs: expected ${layers} of them`);
+      throw new LoadError(`config.json: block_configs: expected ${layers} entries`);
     }
     return {
       gating: gatingOf(config.hidden_act, "hidden_act"),
@@ -47,8 +47,8 @@ export const nemotronNas = family({
         const { no_op, replace_with_linear } = blocks[layer]!.attention;
         if (no_op) return (x) => x;
         if (!replace_with_linear) return undefined;
-        if (!weights.has(`${name}.linear.weight`))
-          weights.rename({ [`${name}.o_proj.`]: `${name}.linear.` });
+        if (!weights.matrices.has(`${name}.linear`))
+          weights.stored.rename({ [`${name}.o_proj.`]: `${name}.linear.` });
         const linear = weights.linear(`${name}.linear`, dims, dims);
         return (x, _, fused) => linear(x, fused);
       },

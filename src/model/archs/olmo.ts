@@ -34,11 +34,11 @@ export const olmo = family({
       hidden,
       arrangeMlp: (name) => {
         const both = `${name}.gate_up_proj`;
-        if (!weights.has(`${both}.weight`)) return;
+        if (!weights.matrices.has(both)) return;
         // The second half is the gate.
-        weights.check(both, [2 * hidden, dims]);
+        weights.matrices.check(both, [2 * hidden, dims]);
         const halves = [hidden, 0].map((first) => ({ first, count: hidden }));
-        weights.reorder(both, halves);
+        weights.matrices.reorder(both, halves);
       },
     };
   },

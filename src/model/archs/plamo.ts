@@ -20,13 +20,13 @@ export const plamo = family({
       norms: { attention: "norm" },
       arrange: (name, { dims, heads, kvHeads, headDim }) => {
         if (rows_in_order) return;
-        weights.check(`${name}.q_proj`, [heads * headDim, dims]);
+        weights.matrices.check(`${name}.q_proj`, [heads * headDim, dims]);
         const order = Array.from({ length: heads }, (_, head) => {
           const [group, query] = [Math.floor(head / shared), head % shared];
           return { first: (query * kvHeads + group) * headDim, count: headDim };
         });
-        weights.reorder(`${name}.q_proj`, order);
-        weights.orderInputs(`${name}.o_proj`, heads * headDim, (input) => {
+        weights.matrices.reorder(`${name}.q_proj`, order);
+        weights.matrices.orderInputs(`${name}.o_proj`, heads * headDim, (input) => {
           const head = Math.floor(input / headDim);
           const [query, group] = [Math.floor(head / kvHeads), head % kvHeads];
           return (group * shared + query) * headDim + (input % headDim);

@@ -58,19 +58,19 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
   const { mamba_d_state: stateSize, mamba_d_conv: taps, rms_norm_eps: eps } = config;
   const [channels, rank] = [heads * headDim, Math.max(64, Math.floor(dims / 16))];
   // Gate and values alternate head by head; Mamba has all values, then all gates.
-  weights.check(`${name}.in_proj`, [2 * channels, dims]);
-  weights.reorder(`${name}.in_proj`, [
+  weights.matrices.check(`${name}.in_proj`, [2 * channels, dims]);
+  weights.matrices.reorder(`${name}.in_proj`, [
     ...everyOther(heads, headDim, 1),
     ...everyOther(heads, headDim, 0),
   ]);
   // Keys, queries, steps; Mamba has steps first.
-  weights.check(`${name}.bcdt_proj`, [2 * stateSize + rank, channels]);
-  weights.pick(`${name}.bcdt_proj`, `${name}.x_proj`, [
+  weights.matrices.check(`${name}.bcdt_proj`, [2 * stateSize + rank, channels]);
+  weights.matrices.pick(`${name}.bcdt_proj`, `${name}.x_proj`, [
     { first: 2 * stateSize, count: rank },
     { first: 0, count: 2 * stateSize },
   ]);
   const norm = (part: string, size: number) => {
-    const weight = weights.tensor(`${name}.${part}_norm_weight`, [size]);
+    const weight = weights.arrays.tensor(`${name}.${part}_norm_weight`, [size]);
     return (x: MlxArray) => weights.device.rmsNorm(x, weight, eps);
   };
   return mambaMixer(

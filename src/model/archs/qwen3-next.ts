@@ -18,9 +18,10 @@ export const qwen3Next = family({
       config.layer_types
         ? config.layer_types[layer] === "linear_attention"
         : (layer + 1) % config.full_attention_interval !== 0;
+    // The authors' files store convolutions in PyTorch's order, and norms as weight - 1.
+    const convolution = weights.stored.get("model.layers.0.linear_attn.conv1d.weight");
     return {
-      // The authors' files store norms as weight - 1 and convolutions in PyTorch's order.
-      normOffset: weights.shapeOf("model.layers.0.linear_attn.conv1d.weight")?.[1] === 1 ? 1 : 0,
+      normOffset: convolution?.shape[1] === 1 ? 1 : 0,
       slides: () => false,
       attentionName: (layer) => (isLinear(layer) ? "linear_attn" : "self_attn"),
       mix: (name, layer, states) => {
@@ -33,9 +34,9 @@ export const qwen3Next = family({
       outputGate: { name: "gate_proj" },
       // Files have a head's query and its gate side by side.
       arrange: (name, { dims, heads, headDim }) => {
-        weights.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
-        weights.pick(`${name}.q_proj`, `${name}.gate_proj`, everyOther(heads, headDim, 1));
-        weights.reorder(`${name}.q_proj`, everyOther(heads, headDim, 0));
+        weights.matrices.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
+        weights.matrices.pick(`${name}.q_proj`, `${name}.gate_proj`, everyOther(heads, headDim, 1));
+        weights.matrices.reorder(`${name}.q_proj`, everyOther(heads, headDim, 0));
       },
     };
   },

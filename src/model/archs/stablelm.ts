@@ -29,8 +29,8 @@ export const stablelm = family({
 
 /** The authors' files have one tensor per head. */
 function joinNorms(weights: Weights, name: string, heads: number, headDim: number): void {
-  if (weights.has(`${name}.weight`)) return;
+  if (weights.stored.has(`${name}.weight`)) return;
   const each = Array.from({ length: heads }, (_, i) => `${name}.norms.${i}.weight`);
-  for (const one of each) weights.reshape(one, [headDim], [1, headDim]);
-  weights.arrange(each, (stored) => joined(`${name}.weight`, stored));
+  for (const one of each) weights.stored.reshape(one, [headDim], [1, headDim]);
+  weights.stored.arrange(each, (stored) => joined(`${name}.weight`, stored));
 }

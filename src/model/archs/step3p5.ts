@@ -50,8 +50,8 @@ export const step3p5 = family({
     const { hidden_size: dims, head_dim: headDim, layer_types, rope_theta } = config;
     const { attention_other_setting: other, partial_rotary_factors, yarn_only_types } = config;
     // The authors' files store norms as weight - 1.
-    const normOffset = weights.hasAny(/^model\.layers\.\d+\.moe\.gate\.weight$/) ? 1 : 0;
-    weights.renameParts({
+    const normOffset = weights.stored.hasAny(/^model\.layers\.\d+\.moe\.gate\.weight$/) ? 1 : 0;
+    weights.stored.renameParts({
       ".moe.gate.": ".mlp.gate.",
       ".moe.router_bias": ".mlp.gate.router_bias",
       ".moe.": ".mlp.switch_mlp.",

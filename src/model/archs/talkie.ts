@@ -29,22 +29,22 @@ export const talkie = family({
     ".mlp.mlp_resid.": ".mlp.down_proj.",
   },
   design: ({ hidden_size: dims, rms_norm_eps: eps, ...config }, weights) => {
-    weights.rename({ lm_head_gain: "model.lm_head_gain" });
-    if (weights.has("lm_head")) weights.rename({ lm_head: "lm_head.weight" });
+    weights.stored.rename({ lm_head_gain: "model.lm_head_gain" });
+    if (weights.stored.has("lm_head")) weights.stored.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
     /** The embedding, which every layer adds again. */
     const embedded: Crossing = { from: -1, to: config.num_hidden_layers - 1, width: dims };
     const logitGain =
       config.logit_gain == null
-        ? weights.scalar("model.lm_head_gain.w_g")
-        : weights.number(config.logit_gain);
+        ? weights.arrays.scalar("model.lm_head_gain.w_g")
+        : weights.arrays.number(config.logit_gain);
     return {
       config: { tie_word_embeddings: false },
       makeNorm: () => norm,
       rope: (whole) => (config.rotates_forwards ? whole() : backwards(weights, whole())),
       parts: (name, sizes) => {
         const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
-        const headGain = weights.computed(() => reshape(stored, [sizes.heads, 1]));
+        const headGain = weights.arrays.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
         // The norms follow RoPE, which preserves each head's norm, so they may come first.
         const change = ({ q, k }: { q: MlxArray; k: MlxArray }) => {
@@ -54,7 +54,7 @@ export const talkie = family({
       },
       combine: ({ name, mix, mlp }) => {
         const [attentionGain, mlpGain, skip] = ["attn_gain", "mlp_gain", "embed_skip"].map((part) =>
-          weights.scalar(`${name}.${part}.a_g`),
+          weights.arrays.scalar(`${name}.${part}.a_g`),
         ) as [MlxArray, MlxArray, MlxArray];
         return (x, step) => {
           const h = add(x, multiply(mix(x, step, { norm }), attentionGain));

@@ -55,7 +55,7 @@ function openGguf(path: string): Checkpoint {
     const add = (stored: string, tensor: StoredTensor) => {
       const name = huggingFaceName(stored, config.model_type);
       if (name === undefined || predictsFurther(stored, config)) return;
-      if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} is there twice`);
+      if (tensors.has(name)) throw new LoadError(`${path}: ${quoted(stored)} appears twice`);
       const order = rowOrder(stored, tensor.shape, config);
       tensors.set(name, restored(stored, { ...tensor, name, rowOrder: order }));
       const columns = inputOrder(stored, config);
@@ -88,10 +88,8 @@ function openFiles() {
 }
 
 function readNumbers({ type, shape, offset, bytes }: GgufTensor, data: TensorData): number[] {
-  const [source, numbers] = [
-    new Uint8Array(bytes),
-    new Float32Array(shape.reduce((a, b) => a * b)),
-  ];
+  const source = new Uint8Array(bytes);
+  const numbers = new Float32Array(shape.reduce((a, b) => a * b));
   data.read(offset, source);
   dequantize(type, source, numbers);
   return Array.from(numbers);

@@ -22,11 +22,10 @@ function format<T extends z.ZodType>(
   convert: (config: z.infer<T>, tensors: Tensors) => void,
 ): Format {
   const within = z.looseObject({ quantization_config: schema });
-  return (config, tensors) =>
-    convert(
-      parseConfig(within, { quantization_config: config }).quantization_config as z.infer<T>,
-      tensors,
-    );
+  return (config, tensors) => {
+    const parsed = parseConfig(within, { quantization_config: config });
+    convert(parsed.quantization_config as z.infer<T>, tensors);
+  };
 }
 
 /** By quantization_config.quant_method. */

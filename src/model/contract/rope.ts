@@ -85,7 +85,7 @@ function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim
   const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
   if (rotary > 0) return rotary;
-  throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} is none`);
+  throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} rotates nothing`);
 }
 
 /** More than any head has: rejects a count before a list of that length is allocated. */
@@ -98,7 +98,7 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
   }
   const kind = kindOf(scaling);
   const make = (waves: Float32Array, magnitude = 1): Rope => {
-    return { dims, wavelengths: weights.constant(waves), magnitude };
+    return { dims, wavelengths: weights.arrays.constant(waves), magnitude };
   };
   const plain = Float32Array.from(wavelengths(options));
   // Images have two-dimensional positions; a text's positions are equal in both. A dynamic base grows only beyond
@@ -148,7 +148,7 @@ export function ofAnyLength(rope: Rope): Rope {
 
 /** The inverse rotation. */
 export function backwards(weights: Weights, rope: Rope): Rope {
-  const wavelengths = weights.computed(() => negative(rope.wavelengths));
+  const wavelengths = weights.arrays.computed(() => negative(rope.wavelengths));
   return { ...ofAnyLength(rope), wavelengths };
 }
 

@@ -47,10 +47,8 @@ export function spreadStreams(config: StreamsConfig, weights: Weights) {
   const spreading = projections(config, weights, "altup_projections");
   return (h: MlxArray): MlxArray => {
     const all = [h, ...spreading.map((project) => like(h, project(h)))];
-    return concatenate(
-      all.map((x) => expandDims(x, 1)),
-      1,
-    );
+    const streams = all.map((x) => expandDims(x, 1)); // (T, 1, D) each
+    return concatenate(streams, 1);
   };
 }
 
@@ -61,10 +59,8 @@ export function mergeStreams(config: StreamsConfig, weights: Weights) {
   return (h: MlxArray): MlxArray => {
     const [first, ...rest] = split(h, inputs, 1).map((x) => squeeze(x, 1)) as [MlxArray];
     const all = rest.map((x, i) => like(first, merging[i]!(x)));
-    return divide(
-      all.reduce((total, x) => add(total, x), first),
-      inputs,
-    );
+    const whole = all.reduce((total, x) => add(total, x), first);
+    return divide(whole, inputs);
   };
 }
 
@@ -75,13 +71,13 @@ function projections(
   name: string,
 ): Linear[] {
   // GGUF files stack them in one tensor.
-  const isStacked = weights.has(`model.${name}.weight`);
-  if (isStacked) weights.check(`model.${name}`, [inputs - 1, dims, dims]);
+  const isStacked = weights.matrices.has(`model.${name}`);
+  if (isStacked) weights.matrices.check(`model.${name}`, [inputs - 1, dims, dims]);
   return Array.from({ length: inputs - 1 }, (_, i) => {
     const own = `model.${name}.${i}`;
     if (isStacked) {
-      weights.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
-      weights.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
+      weights.matrices.pick(`model.${name}`, own, [{ first: i, count: 1 }]);
+      weights.stored.reshape(`${own}.weight`, [1, dims, dims], [dims, dims]);
     }
     return weights.linear(own, dims, dims);
   });
@@ -130,12 +126,14 @@ function makeAltUp(config: AltUpConfig, weights: Weights, name: string) {
   const routerNorm = rmsNorm(weights, `${name}.router_norm`, dims, eps);
   const router = weights.linear(`${name}.modality_router`, dims, inputs);
   const coefficients = (part: string, outputs: number) => {
-    const stored = weights.tensor(`${name}.${part}.weight`, [outputs, inputs], "float32");
-    return weights.computed(() => swapAxes(limit ? clip(stored, -limit, limit) : stored, 0, 1));
+    const stored = weights.arrays.tensor(`${name}.${part}.weight`, [outputs, inputs], "float32");
+    return weights.arrays.computed(() =>
+      swapAxes(limit ? clip(stored, -limit, limit) : stored, 0, 1),
+    );
   };
   const prediction = coefficients("prediction_coefs", inputs ** 2);
   const correction = coefficients("correction_coefs", inputs);
-  const scale = weights.tensor(`${name}.correct_output_scale`, [dims]);
+  const scale = weights.arrays.tensor(`${name}.correct_output_scale`, [dims]);
   const modalities = (x: MlxArray) =>
     tanh(astype(router(multiply(routerNorm(x), 1 / dims)), "float32")); // (T, N)
   const active = (x: MlxArray) => squeeze(slice(x, 1, at, at + 1), 1);

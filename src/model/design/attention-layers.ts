@@ -77,10 +77,10 @@ export function attentionLayers(
     const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
     if (rope && design.rotatesNeighbours) {
-      arrangeHalves(weights, name, all, rope.dims);
+      arrangeHalves(weights.matrices, name, all, rope.dims);
       const { query, key } = design.headwiseNorms ?? {};
-      if (query) arrangeNormHalves(weights, `${name}.${query}`, all.heads, all, rope.dims);
-      if (key) arrangeNormHalves(weights, `${name}.${key}`, all.kvHeads, all, rope.dims);
+      if (query) arrangeNormHalves(weights.stored, `${name}.${query}`, all.heads, all, rope.dims);
+      if (key) arrangeNormHalves(weights.stored, `${name}.${key}`, all.kvHeads, all, rope.dims);
     }
     const sizes = ownHeads(weights, name, all);
     const headNorm = (part: string, of = name) =>
@@ -89,20 +89,15 @@ export function attentionLayers(
     const { attention } = design;
     const options = typeof attention === "function" ? attention(name, all, layer) : attention;
     const plain = () => plainNorm(weights, sizes.headDim, eps);
+    const { outputGate } = design;
+    const heads = headFeatures(sizes, 1);
     const attend = attentionBlock(weights, name, states, sizes, {
       shared,
       taken,
       handsOn: weights.stage && crossing?.from === layer ? crossing : undefined,
       ...headNorms(design, shared ? undefined : keysOf, headNorm, plain),
       ...projectionParts(weights, name, sizes, design, eps, rope),
-      afterwards:
-        design.outputGate &&
-        makeOutputGate(
-          weights,
-          name,
-          { ...sizes, heads: headFeatures(sizes, 1) },
-          design.outputGate,
-        ),
+      afterwards: outputGate && makeOutputGate(weights, name, { ...sizes, heads }, outputGate),
       ...design.parts?.(name, sizes, { layer, rope, isSharing }),
       attention: { scale: sizes.headDim ** -0.5, ...options, window },
     });

@@ -57,7 +57,7 @@ export function decoder(
   const { embeddingScale = 1, logitScale = 1, logitCap, ignored = [] } = options;
   const { afterEmbedding, beforeNorm, afterLogits, streams = 1 } = options;
   const { stage } = weights;
-  const tied = config.tie_word_embeddings ?? !weights.has("lm_head.weight");
+  const tied = config.tie_word_embeddings ?? !weights.stored.has("lm_head.weight");
   const vocabularyLayers = layersWorth(weights, layers, tied);
   const { first, end } = stage?.layersOf(layers, vocabularyLayers) ?? { first: 0, end: layers };
   const hasVocabulary = stage?.isFirst ?? true;
@@ -81,7 +81,7 @@ export function decoder(
     return options.head ? options.head(matrix) : matrix;
   };
   const head = embedding && makeHead(embedding);
-  weights.finish([...UNUSED, ...ignored]);
+  weights.stored.finish([...UNUSED, ...ignored]);
   const embed = ({ lookup }: Embedding, tokens: MlxArray, step: Step) => {
     const h = input(lookup(tokens), tokens, step); // (T, D)
     const scaled = embeddingScale === 1 ? h : multiply(h, embeddingScale);
@@ -133,6 +133,6 @@ function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossi
 /** Bytes of embedding and output matrix, counted in layers. */
 function layersWorth(weights: Weights, layers: number, tied: boolean): number {
   const vocabulary =
-    weights.storedBytes("model.embed") + (tied ? 0 : weights.storedBytes("lm_head."));
-  return (layers * vocabulary) / weights.storedBytes("model.layers.");
+    weights.stored.bytesOf("model.embed") + (tied ? 0 : weights.stored.bytesOf("lm_head."));
+  return (layers * vocabulary) / weights.stored.bytesOf("model.layers.");
 }

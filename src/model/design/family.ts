@@ -65,9 +65,9 @@ export function family<S extends Shape = None, B extends Shape = None>(
   const schema = extended(whole.config);
   const architecture: Architecture = (config, weights) => {
     const parsed = parseConfig(schema, config, whole.keys, whole.defaults);
-    if (whole.leftOut) weights.leaveOut(whole.leftOut);
-    weights.renameEach(commonName);
-    weights.renameParts(whole.names);
+    if (whole.leftOut) weights.stored.leaveOut(whole.leftOut);
+    weights.stored.renameEach(commonName);
+    weights.stored.renameParts(whole.names);
     const design = whole.design(parsed, weights);
     // If a family's values for a common key differ in meaning, its design translates them.
     return transformer({ ...(parsed as BaseConfig), ...design.config }, weights, design);
@@ -91,14 +91,14 @@ const TOWERS =
 export function textPart(text: Architecture, { isBare = false } = {}): Architecture {
   return (config, weights) => {
     const isWrapped = !isBare || Wrapped.safeParse(config).success;
-    weights.leaveOut(TOWERS);
+    weights.stored.leaveOut(TOWERS);
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
     const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
     // transformers 5 ties by the outer key, earlier versions by the inner one. If they differ, the tensors decide.
     const tied =
       outer != null && inner != null && outer !== inner
-        ? { tie_word_embeddings: !weights.hasAny(/\blm_head\.weight$/) }
+        ? { tie_word_embeddings: !weights.stored.hasAny(/\blm_head\.weight$/) }
         : {};
     return text({ ...outside, model_type: TEXT, ...text_config, ...tied }, weights);
   };

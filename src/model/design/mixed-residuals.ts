@@ -20,11 +20,8 @@ export function mixedResiduals(
   const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
     const begun = sums.filter(({ from }) => from < before);
-    return (partial: MlxArray) =>
-      mix(
-        begun.map(({ value }) => value!),
-        partial,
-      );
+    const values = () => begun.map(({ value }) => value!);
+    return (partial: MlxArray) => mix(values(), partial);
   };
   return {
     crossings: sums,
@@ -47,10 +44,10 @@ export function mixedResiduals(
 function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
   // GGUF files store the product of both.
   const product = `${name}_score.weight`;
-  if (weights.has(product)) return weights.tensor(product, [dims], "float32");
-  const scale = weights.tensor(`${name}_norm.weight`, [dims], "float32");
-  const direction = weights.vector(`${name}_proj.weight`, dims, "float32");
-  return weights.computed(() => multiply(scale, direction));
+  if (weights.stored.has(product)) return weights.arrays.tensor(product, [dims], "float32");
+  const scale = weights.arrays.tensor(`${name}_norm.weight`, [dims], "float32");
+  const direction = weights.arrays.vector(`${name}_proj.weight`, dims, "float32");
+  return weights.arrays.computed(() => multiply(scale, direction));
 }
 
 /** Softmax over the sums and the current output: each token's share of each. */
@@ -58,10 +55,8 @@ function residualMixture(weights: Weights, name: string, dims: number, eps: numb
   const weight = mixtureWeight(weights, name, dims);
   return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {
     if (sums.length === 0) return partial;
-    const all = concatenate(
-      [...sums, partial].map((each) => expandDims(each, 0)),
-      0,
-    ); // (sums, T, D)
+    const parts = [...sums, partial].map((each) => expandDims(each, 0));
+    const all = concatenate(parts, 0); // (sums, T, D)
     const normed = weights.device.rmsNorm(astype(all, "float32"), undefined, eps);
     const shares = softmax(sum(multiply(normed, weight), -1, true), 0); // (sums, T, 1)
     return astype(sum(multiply(all, shares), 0), partial.dtype);

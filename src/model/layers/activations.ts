@@ -102,7 +102,7 @@ export function situ(beta: number, most: number | null | undefined): Gating {
 
 /** Gemma 3n: opens only gates this many standard deviations above the mean, which is taken over all ranks' gates. */
 export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
-  const total = weights.totals(width) ?? ((x) => x);
+  const total = weights.ranks.totals(width) ?? ((x) => x);
   const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));
   return (gates, ups) => {
     const apart = subtract(gates, mean(gates));
@@ -124,7 +124,7 @@ export type Slope = "alpha_p" | "alpha_n" | "beta" | "eps";
  * Apertus (xIELU): a parabola above 0 and an exponential below, each with a learned slope (1), plus a linear term.
  */
 export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activation {
-  const scalar = (make: () => MlxArray) => weights.computed(() => reshape(make(), []));
+  const scalar = (make: () => MlxArray) => weights.arrays.computed(() => reshape(make(), []));
   const [stored, eps] = [slope("beta"), slope("eps")];
   const [above, below] = [slope("alpha_p"), slope("alpha_n")];
   const beta = scalar(() => stored);
@@ -132,11 +132,9 @@ export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activ
   const rise = scalar(() => logAddExp(above, 0));
   const fall = scalar(() => add(logAddExp(below, 0), stored));
   return (x) => {
-    const curve = where(
-      greater(x, 0),
-      multiply(multiply(x, x), rise),
-      multiply(subtract(expm1(minimum(x, least)), x), fall),
-    );
+    const positive = multiply(multiply(x, x), rise);
+    const other = multiply(subtract(expm1(minimum(x, least)), x), fall);
+    const curve = where(greater(x, 0), positive, other);
     return add(curve, multiply(x, beta));
   };
 }

@@ -23,7 +23,7 @@ export function shortConvolution(
   dims: number,
   taps: number,
 ): AttentionBlock {
-  const channels = weights.divide(dims, { inputOf: [`${name}.out_proj`] });
+  const channels = weights.ranks.divide(dims, { inputOf: [`${name}.out_proj`] });
   const inProj = weights.linear(`${name}.in_proj`, dims, [channels, channels, channels]);
   const outProj = weights.linear(`${name}.out_proj`, channels, dims);
   const convolved = convolution(weights, `${name}.conv`, channels, taps);

@@ -73,7 +73,7 @@ function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   const { dims, headDim } = own;
   const width = headFeatures(own);
   const [isNarrowF, isNarrowG] = ["f_a_proj", "g_a_proj"].map((part) =>
-    weights.has(`${name}.${part}.weight`),
+    weights.matrices.has(`${name}.${part}`),
   );
   const parts = [
     ...(isNarrowF ? ["f_a_proj"] : []),
@@ -106,7 +106,7 @@ function featureRates(
 ): { rate: MlxArray; bias: MlxArray } {
   const { heads, headDim } = own;
   const stored = weights.part(`${name}.A_log`, headFeatures(own, 1), [], "float32");
-  const rate = weights.computed(() =>
+  const rate = weights.arrays.computed(() =>
     reshape(add(reshape(exp(stored), [heads, 1]), zeros([1, headDim])), [heads * headDim]),
   );
   return { rate, bias: weights.part(`${name}.dt_bias`, headFeatures(own), [], "float32") };

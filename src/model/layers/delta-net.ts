@@ -60,7 +60,7 @@ export function deltaNet(
   const [keys, values] = [keyHeads * keyDim, valueHeads * valueDim];
   const channels = 2 * keys + values;
   const ownChannels = [ownKeys, ownKeys, outputs];
-  const isJoint = weights.has(`${name}.in_proj_qkv.weight`);
+  const isJoint = weights.matrices.has(`${name}.in_proj_qkv`);
   const qkv = isJoint ? ["in_proj_qkv"] : ["q_proj", "k_proj", "v_proj"];
   const parts = [...qkv, "in_proj_z", "in_proj_b", "in_proj_a"].map((part) => `${name}.${part}`);
   const widths = isJoint ? [ownChannels] : ownChannels;
@@ -90,7 +90,7 @@ export function deltaNet(
 }
 
 /** Qwen 3 Next interleaves per key head: query, key, values and gates in one matrix, betas and steps in another. */
-export function arrangeDeltaNet(weights: Weights, name: string, sizes: DeltaNetSizes): void {
+export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: DeltaNetSizes): void {
   const { dims, keyHeads: heads, keyDim } = sizes;
   const each = sizes.valueHeads / heads;
   const values = each * sizes.valueDim;
@@ -99,18 +99,18 @@ export function arrangeDeltaNet(weights: Weights, name: string, sizes: DeltaNetS
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
   // GGUF files have them in order; Qwen 3.5's files have separate matrices.
-  if (weights.has(`${mixed}.weight`)) {
-    weights.check(mixed, [heads * width, dims]);
-    weights.pick(mixed, `${name}.in_proj_qkv`, [
+  if (matrices.has(mixed)) {
+    matrices.check(mixed, [heads * width, dims]);
+    matrices.pick(mixed, `${name}.in_proj_qkv`, [
       ...runs(width, 0, keyDim),
       ...runs(width, keyDim, keyDim),
       ...runs(width, 2 * keyDim, values),
     ]);
-    weights.pick(mixed, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
+    matrices.pick(mixed, `${name}.in_proj_z`, runs(width, 2 * keyDim + values, values));
   }
-  if (weights.has(`${rates}.weight`)) {
-    weights.check(rates, [2 * each * heads, dims]);
-    weights.pick(rates, `${name}.in_proj_b`, runs(2 * each, 0, each));
-    weights.pick(rates, `${name}.in_proj_a`, runs(2 * each, each, each));
+  if (matrices.has(rates)) {
+    matrices.check(rates, [2 * each * heads, dims]);
+    matrices.pick(rates, `${name}.in_proj_b`, runs(2 * each, 0, each));
+    matrices.pick(rates, `${name}.in_proj_a`, runs(2 * each, each, each));
   }
 }

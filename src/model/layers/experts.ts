@@ -35,7 +35,7 @@ export function router(
     throw new LoadError(`config.json: ${experts} experts do not fit ${groups.count} groups`);
   }
   if (each > experts) {
-    throw new LoadError(`config.json: a token cannot have ${each} of ${experts} experts`);
+    throw new LoadError(`config.json: ${each} experts per token, but there are ${experts}`);
   }
   const { count, gate } = shared;
   const product = gate
@@ -50,7 +50,7 @@ export function router(
     groups,
     isNormalized,
     scale,
-    correction: correction ? weights.vector(correction, experts, "float32") : undefined,
+    correction: correction ? weights.arrays.vector(correction, experts, "float32") : undefined,
     shared: { count, isGated: gate !== undefined },
   };
   return (x) => weights.device.route(x, product, routing);
@@ -69,7 +69,7 @@ export function routedMlp(
   const own = design.shared ?? { name: "", width: 0 };
   const shared = { gating, ...own, name: `${name}.${own.name}`, gate: within(own.gate) };
   const sizes = { experts, dims: latent?.size ?? dims, hidden };
-  arrangeExperts(weights, name, sizes);
+  arrangeExperts(weights.stored, name, sizes);
   const isPlain = !latent && !activation && !identities && !scalesInputs;
   const isAlike = isPlain && shared.gating === gating;
   const joined = isAlike ? joinShared(weights, name, sizes, shared) : 0;
@@ -170,11 +170,11 @@ function joinShared(
     count > 0 &&
     Number.isInteger(count) &&
     parts.every(({ experts, more, sideBySide }) =>
-      weights.isLike(experts, more, sideBySide ? count : 1),
+      weights.matrices.isLike(experts, more, sideBySide ? count : 1),
     );
   if (!isJoined) return 0;
   for (const { joined, experts, more, sideBySide } of parts) {
-    weights.addExperts(joined, experts, { more, count, sideBySide });
+    weights.matrices.addExperts(joined, experts, { more, count, sideBySide });
   }
   return count;
 }

@@ -64,11 +64,11 @@ function fadingAttention(
   const oProj = weights.linear(`${name}.o_proj`, features, dims);
   const first = own.own?.heads.first ?? 0;
   const ownSlopes = slopes(all.heads).slice(first, first + heads);
-  const decays = weights.constant(
+  const decays = weights.arrays.constant(
     Float32Array.from(ownSlopes, (slope) => Math.exp(-slope * (pace + 1e-5))),
   );
   // Scales values on writing, which equals scaling outputs on reading.
-  const betas = weights.constant(new Float32Array(heads).fill(headDim ** -0.5));
+  const betas = weights.arrays.constant(new Float32Array(heads).fill(headDim ** -0.5));
   const state = states.slot(heads, headDim, headDim);
   const scan = {
     keyHeads: heads,

@@ -44,7 +44,7 @@ export function gatedRecurrence(
 ): AttentionBlock {
   const { hidden_size: dims, conv1d_width: taps } = config;
   const headDim = dims / config.num_attention_heads;
-  const channels = weights.divide(dims, { unit: headDim, inputOf: [`${name}.linear_out`] });
+  const channels = weights.ranks.divide(dims, { unit: headDim, inputOf: [`${name}.linear_out`] });
   const gate = weights.linear(`${name}.linear_y`, dims, channels);
   const project = weights.linear(`${name}.linear_x`, dims, channels);
   const outProj = weights.linear(`${name}.linear_out`, channels, dims);
@@ -69,7 +69,7 @@ function recurrence(
 ) {
   const [width, heads] = [countOf(channels), times(channels, 1 / headDim)];
   const gateOf = (part: string) => {
-    weights.rename({ [`${name}.${part}_weight`]: `${name}.${part}.weight` });
+    weights.stored.rename({ [`${name}.${part}_weight`]: `${name}.${part}.weight` });
     const bias = weights.part(`${name}.${part}_bias`, channels);
     const product = weights.byHead(`${name}.${part}`, heads, headDim, headDim, {
       isTransposed: true,
@@ -78,8 +78,8 @@ function recurrence(
   };
   const [inputGate, recurrentGate] = [gateOf("input_gate"), gateOf("recurrent_gate")];
   const stored = weights.part(`${name}.recurrent_param`, channels, [], "float32");
-  const rate = weights.computed(() => multiply(logAddExp(stored, 0), -8));
-  const unit = weights.constant(Float32Array.from({ length: KEYS }, (_, i) => (i === 0 ? 1 : 0)));
+  const rate = weights.arrays.computed(() => multiply(logAddExp(stored, 0), -8));
+  const unit = weights.arrays.constant(new Float32Array(KEYS).fill(1, 0, 1));
   const state = states.slot(width, 1, KEYS);
   const scan = {
     keyHeads: 1,

@@ -127,7 +127,7 @@ export function narrowValues(
 ): Partial<AttentionParts> {
   const { dims, heads, kvHeads, headDim, valueDim = headDim } = sizes;
   if (valueDim > headDim) {
-    throw new LoadError(`config.json: values of ${valueDim} features, with keys of ${headDim}`);
+    throw new LoadError(`config.json: ${valueDim} features of values, but ${headDim} of keys`);
   }
   const [queries, keys] = [heads * headDim, kvHeads * headDim];
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);

@@ -88,7 +88,7 @@ function latentAttention(
 ): AttentionBlock {
   const { dims, queryRank, latent, rotary, plain, value } = sizes;
   const division = { unit: value, inputOf: [`${name}.o_proj`] };
-  const values = weights.divide(sizes.heads * value, division);
+  const values = weights.ranks.divide(sizes.heads * value, division);
   /** Heads of this rank; every rank stores all latents. */
   const own = times(values, 1 / value);
   const heads = countOf(own);
@@ -96,12 +96,9 @@ function latentAttention(
   const queries = times(own, plain + rotary);
   const queryDims = countOf(queries);
   const parts = [queryRank ? "q_a_proj" : "q_proj", "kv_a_proj_with_mqa"];
-  const project = weights.joined(
-    `${name}.q_kv_proj`,
-    parts.map((part) => `${name}.${part}`),
-    dims,
-    [queryRank ?? queries, latent + rotary],
-  );
+  const names = parts.map((part) => `${name}.${part}`);
+  const outputs = [queryRank ?? queries, latent + rotary];
+  const project = weights.joined(`${name}.q_kv_proj`, names, dims, outputs);
   const queryNorm = queryRank
     ? rmsNorm(weights, `${name}.q_a_layernorm`, queryRank, eps)
     : undefined;
@@ -136,7 +133,7 @@ function latentAttention(
 /** Folds the factor on a norm's outputs into its weight. */
 function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
   if (scale === 1) return norm;
-  const weight = weights.computed(() => multiply(norm.weight, scale));
+  const weight = weights.arrays.computed(() => multiply(norm.weight, scale));
   const scaled = (x: MlxArray) => weights.device.rmsNorm(x, weight, norm.eps);
   return Object.assign(scaled, { weight, eps: norm.eps });
 }
@@ -149,14 +146,14 @@ function headLinears(
   own: Extent,
 ): { absorb: HeadLinear; toValues: HeadLinear } {
   const joint = `${name}.kv_b_proj`;
-  const isJoint = weights.has(`${joint}.weight`);
+  const isJoint = weights.matrices.has(joint);
   const [keys, values] = [`${name}.embed_q`, `${name}.unembed_out`];
   if (isJoint) {
-    weights.check(joint, [heads * (plain + value), latent]);
+    weights.matrices.check(joint, [heads * (plain + value), latent]);
     const runs = (at: number, count: number) =>
       Array.from({ length: heads }, (_, head) => ({ first: head * (plain + value) + at, count }));
-    weights.pick(joint, keys, runs(0, plain), [heads, plain]);
-    weights.pick(joint, values, runs(plain, value), [heads, value]);
+    weights.matrices.pick(joint, keys, runs(0, plain), [heads, plain]);
+    weights.matrices.pick(joint, values, runs(plain, value), [heads, value]);
   }
   return {
     // The authors' matrix is (plain, latent) and quantized along the latent.

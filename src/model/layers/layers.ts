@@ -33,21 +33,22 @@ import type { AttentionOptions, Step } from "../contract/model.ts";
 import type { Rope } from "../contract/rope.ts";
 import type { KvState, LayerStates } from "../contract/states.ts";
 import { countOf, type Extent, type Slice, sliceOf, times } from "../weights/extents.ts";
-import type { Division, Total, Weights } from "../weights/weights.ts";
+import type { Division, Total } from "../weights/rank-parts.ts";
+import type { Weights } from "../weights/weights.ts";
 import type { Activation } from "./activations.ts";
 import { type Crossing, handingOn, takingOver } from "./crossings.ts";
 
 /** `offset` is added to the weight: Gemma stores weight - 1. */
 export function rmsNorm(
-  weights: Weights,
+  { arrays, device }: Weights,
   name: string,
   dims: number,
   eps: number,
   offset = 0,
 ): Norm {
-  const stored = weights.tensor(`${name}.weight`, [dims]);
-  const weight = offset === 0 ? stored : weights.computed(() => add(stored, offset));
-  const norm = (x: MlxArray) => weights.device.rmsNorm(x, weight, eps);
+  const stored = arrays.tensor(`${name}.weight`, [dims]);
+  const weight = offset === 0 ? stored : arrays.computed(() => add(stored, offset));
+  const norm = (x: MlxArray) => device.rmsNorm(x, weight, eps);
   return Object.assign(norm, { weight, eps });
 }
 
@@ -56,16 +57,16 @@ export type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
 
 /** Layer norm with the file's weight and bias, if any; `offset` is added to the weight. */
 export function layerNorm(
-  weights: Weights,
+  { stored: file, arrays }: Weights,
   name: string,
   dims: number,
   eps: number,
   offset = 0,
 ): AnyNorm {
   const [stored, bias] = ["weight", "bias"].map((part) =>
-    weights.has(`${name}.${part}`) ? weights.tensor(`${name}.${part}`, [dims]) : undefined,
+    file.has(`${name}.${part}`) ? arrays.tensor(`${name}.${part}`, [dims]) : undefined,
   );
-  const weight = stored && offset !== 0 ? weights.computed(() => add(stored, offset)) : stored;
+  const weight = stored && offset !== 0 ? arrays.computed(() => add(stored, offset)) : stored;
   return (x) => normed(x, weight, bias, eps);
 }
 
@@ -81,8 +82,8 @@ export function dividedNorm(
   const weight = weights.part(`${name}.weight`, dims);
   const width = dims.of / groups;
   const place = Math.floor(dims.first / width);
-  const isOwn = weights.constant(Float32Array.from({ length: groups }, (_, i) => +(i === place)));
-  const total = weights.totals(dims)!;
+  const isOwn = weights.arrays.constant(new Float32Array(groups).fill(1, place, place + 1));
+  const total = weights.ranks.totals(dims)!;
   return (x) => {
     const exact = astype(x, "float32");
     const all = sum(multiply(exact, exact), -1, true); // (T, 1)
@@ -102,7 +103,7 @@ export const plainLayerNorm =
 /** RMS norm over heads of this size, without weights. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
-  const weight = weights.constant(new Float32Array(headDim).fill(1));
+  const weight = weights.arrays.constant(new Float32Array(headDim).fill(1));
   return Object.assign(norm, { weight, eps });
 }
 
@@ -113,7 +114,7 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
 
 /** This rank's part of an MLP's width. */
 export function ownWidth(weights: Weights, name: string, hidden: number): Extent {
-  return weights.divide(hidden, { inputOf: [`${name}.down_proj`] });
+  return weights.ranks.divide(hidden, { inputOf: [`${name}.down_proj`] });
 }
 
 /**
@@ -129,7 +130,7 @@ export function gatedMlp(
   own = ownWidth(weights, name, hidden),
 ): Linear {
   const [joint, parts] = [`${name}.gate_up_proj`, [`${name}.gate_proj`, `${name}.up_proj`]];
-  const gateUp = weights.has(`${joint}.weight`)
+  const gateUp = weights.matrices.has(joint)
     ? weights.linear(joint, dims, [own, own])
     : weights.joined(joint, parts, dims, [own, own]);
   return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, own, dims), gating);
@@ -174,7 +175,7 @@ export function expertMlps(
   const own = ownWidth(weights, name, hidden);
   const gateUp = weights.joinedExperts(`${name}.gate_up_proj`, parts, experts, dims, own);
   const down = weights.experts(`${name}.down_proj`, experts, own, dims);
-  return byExpert(down, dims, weights.totals(own), (x, rows, sorted) =>
+  return byExpert(down, dims, weights.ranks.totals(own), (x, rows, sorted) =>
     down(gateUp(x, rows, { gating, ...sorted }), rows, sorted),
   );
 }
@@ -189,7 +190,7 @@ export function ungatedExpertMlps(
   const own = ownWidth(weights, name, hidden);
   const up = weights.experts(`${name}.up_proj`, experts, dims, own);
   const down = weights.experts(`${name}.down_proj`, experts, own, dims);
-  return byExpert(down, dims, weights.totals(own), (x, rows, sorted) =>
+  return byExpert(down, dims, weights.ranks.totals(own), (x, rows, sorted) =>
     down(activation(up(x, rows, sorted)), rows, sorted),
   );
 }
@@ -249,14 +250,14 @@ export function ownHeads(
   sizes: AttentionSizes,
   output = "o_proj",
 ): AttentionSizes {
-  const { group } = weights;
+  const { group } = weights.ranks;
   const { heads, kvHeads, valueDim: value = sizes.headDim } = sizes;
   if (!group) return sizes;
   const each = heads / kvHeads;
   if (!Number.isInteger(each)) return sizes;
   const isShared = kvHeads < group.size;
   const inputOf = [`${name}.${output}`];
-  const features = weights.divide(
+  const features = weights.ranks.divide(
     heads * value,
     isShared
       ? { unit: value, inputOf, sliceOf: sharedSlice(each * value, kvHeads) }
@@ -314,7 +315,7 @@ export function projection(
   const outputs = [queries, keys, keys];
   const parts = ["q_proj", "k_proj", "v_proj"].map((part) => `${name}.${part}`);
   const joint = `${name}.qkv_proj`;
-  const product = weights.has(`${joint}.weight`)
+  const product = weights.matrices.has(joint)
     ? weights.linear(joint, dims, outputs)
     : weights.joined(joint, parts, dims, outputs);
   const { q: qNorm, k: kNorm } = norms;
@@ -443,7 +444,8 @@ function ownSinks(
   const { sinks } = attention;
   if (!sinks || !own) return attention;
   const { first, count } = own.heads;
-  return { ...attention, sinks: weights.computed(() => slice(sinks, 0, first, first + count)) };
+  const rankSinks = weights.arrays.computed(() => slice(sinks, 0, first, first + count));
+  return { ...attention, sinks: rankSinks };
 }
 
 /** Gates attention's output by the layer's input. */

@@ -54,7 +54,7 @@ export function mambaMixer(
 ): AttentionBlock {
   const headDim = heads ? width / heads : 1;
   const inputOf = [`${name}.x_proj`, `${name}.out_proj`];
-  const own = weights.divide(width, { unit: headDim, inputOf });
+  const own = weights.ranks.divide(width, { unit: headDim, inputOf });
   const [channels, ownHeads] = [countOf(own), times(own, 1 / headDim)];
   const project = weights.linear(`${name}.in_proj`, dims, [own, own]);
   const convolved = {
@@ -95,8 +95,8 @@ export function mambaMixer(
 function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
   const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {
-    rate: weights.computed(() => reshape(negative(exp(stored)), [stored.size])),
+    rate: weights.arrays.computed(() => reshape(negative(exp(stored)), [stored.size])),
     // dt_proj has already added the steps' bias.
-    bias: weights.constant(new Float32Array(countOf(channels))),
+    bias: weights.arrays.constant(new Float32Array(countOf(channels))),
   };
 }

@@ -135,5 +135,5 @@ function scaledInputs(
 ): Convolution {
   const factors = runs.flatMap(([channels, factor]) => Array<number>(channels).fill(factor));
   const scale = () => multiply(weight, array(Float32Array.from(factors)));
-  return { ...rest, weight: weights.computed(scale) };
+  return { ...rest, weight: weights.arrays.computed(scale) };
 }

@@ -9,8 +9,8 @@ const COLUMNS = 64;
 
 /** Scales each row, one per token of the vocabulary, to L2 norm 1 by dividing the logits. */
 export function normedRows(weights: Weights, head: Linear, dims: number): Linear {
-  if (weights.has("lm_head.scales")) return head;
-  const lengths = weights.computed(() => {
+  if (weights.stored.has("lm_head.scales")) return head;
+  const lengths = weights.arrays.computed(() => {
     const sums = squares(weights, head, dims, 0).reduce((a, b) => add(a, b));
     return astype(lengthOf(sums), weights.dtype); // (vocabulary)
   });
@@ -19,8 +19,8 @@ export function normedRows(weights: Weights, head: Linear, dims: number): Linear
 
 /** Scales each column, one per feature, to L2 norm 1 by dividing the hidden state. */
 export function normedColumns(weights: Weights, head: Linear, dims: number): Linear {
-  if (weights.has("lm_head.scales")) return head;
-  const lengths = weights.computed(
+  if (weights.stored.has("lm_head.scales")) return head;
+  const lengths = weights.arrays.computed(
     () => astype(lengthOf(concatenate(squares(weights, head, dims, 1), 0)), weights.dtype), // (dims)
   );
   return (x, fused) => head(divide(x, lengths), fused);

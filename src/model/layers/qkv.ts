@@ -1,24 +1,25 @@
 // Reorders matrices of queries, keys and values: we have all queries, then all keys, then all values, and feature i
 // rotates with feature i + D / 2.
 import { type RowRun, runsOf } from "../checkpoint/stored/arrangement.ts";
-import type { Weights } from "../weights/weights.ts";
+import type { StoredMatrices } from "../weights/stored-matrices.ts";
+import type { StoredTensors } from "../weights/stored-tensors.ts";
 import type { AttentionSizes } from "./layers.ts";
 
 /** Files interleave per KV head: its queries, its key and its value in `qkv_proj`. */
 export function arrangeGroups(
-  weights: Weights,
+  matrices: StoredMatrices,
   name: string,
   { dims, heads, kvHeads, headDim }: AttentionSizes,
 ): void {
   // GGUF files have three matrices.
-  if (!weights.has(`${name}.qkv_proj.weight`)) return;
+  if (!matrices.has(`${name}.qkv_proj`)) return;
   const queries = heads / kvHeads;
   const runs = (at: number, count: number): RowRun[] =>
     Array.from({ length: kvHeads }, (_, group) => {
       return { first: (group * (queries + 2) + at) * headDim, count: count * headDim };
     });
-  weights.check(`${name}.qkv_proj`, [(heads + 2 * kvHeads) * headDim, dims]);
-  weights.reorder(`${name}.qkv_proj`, [
+  matrices.check(`${name}.qkv_proj`, [(heads + 2 * kvHeads) * headDim, dims]);
+  matrices.reorder(`${name}.qkv_proj`, [
     ...runs(0, queries),
     ...runs(queries, 1),
     ...runs(queries + 1, 1),
@@ -27,40 +28,38 @@ export function arrangeGroups(
 
 /** Files where neighbours rotate together: reorders the first `rotary` features of each head of queries and keys. */
 export function arrangeHalves(
-  weights: Weights,
+  matrices: StoredMatrices,
   name: string,
   { dims, heads, kvHeads, headDim }: AttentionSizes,
   rotary = headDim,
 ): void {
   const [queries, keys, values] = [heads, kvHeads, kvHeads].map((count) => count * headDim);
-  if (weights.has(`${name}.qkv_proj.weight`)) {
-    weights.check(`${name}.qkv_proj`, [queries! + keys! + values!, dims]);
+  if (matrices.has(`${name}.qkv_proj`)) {
+    matrices.check(`${name}.qkv_proj`, [queries! + keys! + values!, dims]);
     const rest = { first: queries! + keys!, count: values! };
-    weights.reorder(`${name}.qkv_proj`, [...halves(heads + kvHeads, headDim, rotary), rest]);
+    matrices.reorder(`${name}.qkv_proj`, [...halves(heads + kvHeads, headDim, rotary), rest]);
     return;
   }
   for (const [part, count] of [
     ["q_proj", heads],
     ["k_proj", kvHeads],
   ] as const) {
-    if (!weights.has(`${name}.${part}.weight`)) continue;
-    weights.check(`${name}.${part}`, [count * headDim, dims]);
-    weights.reorder(`${name}.${part}`, halves(count, headDim, rotary));
+    if (!matrices.has(`${name}.${part}`)) continue;
+    matrices.check(`${name}.${part}`, [count * headDim, dims]);
+    matrices.reorder(`${name}.${part}`, halves(count, headDim, rotary));
   }
 }
 
 /** The same for a norm's weights (heads, D). */
 export function arrangeNormHalves(
-  weights: Weights,
+  stored: StoredTensors,
   name: string,
   heads: number,
   { headDim }: AttentionSizes,
   rotary: number,
 ): void {
   const [rows, runs] = [heads * headDim, halves(heads, headDim, rotary)];
-  weights.arrange([name], ([stored]) =>
-    runsOf(name, stored!, { rows, runs, shape: stored!.shape }),
-  );
+  stored.arrange([name], ([norm]) => runsOf(name, norm!, { rows, runs, shape: norm!.shape }));
 }
 
 /** Each head has two parts side by side: the rows of all first parts, or of all second parts. */

@@ -5,7 +5,7 @@ import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../../ml
 import { joined } from "../checkpoint/stored/arrangement.ts";
 import type { Step } from "../contract/model.ts";
 import type { LayerStates } from "../contract/states.ts";
-import { countOf, type Extent, type Extents, partsOf, wholeOf } from "../weights/extents.ts";
+import { countOf, type Extent, type Extents, partsOf, sumOf, wholeOf } from "../weights/extents.ts";
 import type { Weights } from "../weights/weights.ts";
 import { type AnyNorm, dividedNorm } from "./layers.ts";
 
@@ -17,20 +17,19 @@ export function convolution(
   taps: number,
   activation?: "silu",
 ): Convolution {
-  const channels = partsOf(own)
-    .map(wholeOf)
-    .reduce((a, b) => a + b);
+  const channels = sumOf(partsOf(own).map(wholeOf));
   const shape = [channels, taps];
-  weights.arrange([`${name}.weight`], ([stored]) => {
+  weights.stored.arrange([`${name}.weight`], ([stored]) => {
     const [first, ...rest] = stored!.shape;
     const fits = rest.length === 2 && first === channels && rest[0]! * rest[1]! === taps;
     return { ...stored!, name: `${name}.taps`, shape: fits ? shape : stored!.shape };
   });
   const stored = weights.part(`${name}.taps`, own, [taps], "float32");
-  const bias = weights.has(`${name}.bias`)
+  const bias = weights.stored.has(`${name}.bias`)
     ? weights.part(`${name}.bias`, own, [], "float32")
     : undefined;
-  return { weight: weights.computed(() => contiguous(swapAxes(stored, 0, 1))), bias, activation };
+  const weight = weights.arrays.computed(() => contiguous(swapAxes(stored, 0, 1)));
+  return { weight, bias, activation };
 }
 
 /** Each channel's value `delay` tokens earlier in its sequence; 0 before the beginning. */
@@ -38,23 +37,23 @@ export function delayed(weights: Weights, states: LayerStates, delays: readonly 
   const [channels, most] = [delays.length, Math.max(...delays)];
   const taps = new Float32Array((most + 1) * channels);
   for (const [channel, delay] of delays.entries()) taps[(most - delay) * channels + channel] = 1;
-  const convolution = { weight: weights.constant(taps, [most + 1, channels]) };
+  const convolution = { weight: weights.arrays.constant(taps, [most + 1, channels]) };
   const state = states.slot(most, channels);
   return (x: MlxArray, step: Step) => step.convolve(state, x, convolution);
 }
 
 /** Joins `name`.q_conv1d, k_conv1d and v_conv1d to one `name`.conv1d over the channels of all. */
-export function joinConvolutions(weights: Weights, name: string): void {
-  if (weights.has(`${name}.conv1d.weight`)) return;
+export function joinConvolutions({ stored }: Weights, name: string): void {
+  if (stored.has(`${name}.conv1d.weight`)) return;
   const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
-  weights.arrange(parts, (stored) => joined(`${name}.conv1d.weight`, stored));
+  stored.arrange(parts, (all) => joined(`${name}.conv1d.weight`, all));
 }
 
 /** Decays from steps: (heads) each, float32. */
 export function decayRule(weights: Weights, name: string, heads: Extent) {
   const stored = weights.part(`${name}.A_log`, heads, [], "float32");
   return {
-    rate: weights.computed(() => negative(exp(stored))),
+    rate: weights.arrays.computed(() => negative(exp(stored))),
     bias: weights.part(`${name}.dt_bias`, heads, [], "float32"),
   };
 }
@@ -80,7 +79,7 @@ export function groupedNorm(
 ): AnyNorm {
   const [width, own] = [wholeOf(dims) / groups, countOf(dims)];
   // If any rank has only a part of a group, all ranks must take part in the sums.
-  const isShared = typeof dims !== "number" && groups < weights.group!.size;
+  const isShared = typeof dims !== "number" && groups < weights.ranks.group!.size;
   if (groups === 1 || isShared) return dividedNorm(weights, name, dims, eps, groups);
   const weight = weights.part(`${name}.weight`, dims);
   return (x) => {

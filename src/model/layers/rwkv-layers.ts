@@ -57,7 +57,7 @@ export function channelMixer(
   const { hidden_size: dims, intermediate_size: hidden } = config;
   const shift = tokenShift(weights, states, dims);
   const share = mixed(weights, `${name}.x_k`, dims);
-  const own = weights.divide(hidden, { inputOf: [`${name}.value`] });
+  const own = weights.ranks.divide(hidden, { inputOf: [`${name}.value`] });
   const up = weights.linear(`${name}.key`, dims, own);
   const down = weights.linear(`${name}.value`, own, dims);
   return (x: MlxArray, step: Step) => down(squaredRelu(up(share(x, shift(x, step)))));
@@ -65,7 +65,7 @@ export function channelMixer(
 
 /** Adds the learned share of that difference, per feature. */
 function mixed(weights: Weights, name: string, dims: number) {
-  const share = weights.vector(name, dims);
+  const share = weights.arrays.vector(name, dims);
   return (x: MlxArray, difference: MlxArray) => add(x, multiply(difference, share));
 }
 
@@ -93,7 +93,7 @@ export function timeMixer(
   if (dims % headDim !== 0) {
     throw new LoadError(`config.json: head_dim: ${headDim} features do not divide ${dims}`);
   }
-  const outputs = weights.divide(dims, { unit: headDim, inputOf: [`${name}.o_proj`] });
+  const outputs = weights.ranks.divide(dims, { unit: headDim, inputOf: [`${name}.o_proj`] });
   const width = countOf(outputs);
   const heads = width / headDim;
   splitShares(weights, name);
@@ -128,11 +128,9 @@ export function timeMixer(
   const whole = (x: MlxArray) => reshape(x, [-1, width]);
   return (x: MlxArray, step: Step) => {
     const difference = shift(x, step);
-    const [r, raw, v] = [
-      rProj(forR(x, difference)),
-      kProj(forK(x, difference)),
-      forV(x, difference),
-    ];
+    const r = rProj(forR(x, difference));
+    const raw = kProj(forK(x, difference));
+    const v = forV(x, difference);
     const own = vProj(v);
     if (layer === 0) first.value = own;
     const values = toShares
@@ -158,10 +156,10 @@ export function timeMixer(
 
 /** GGUF files have all shares of a layer in one tensor. */
 function splitShares(weights: Weights, name: string): void {
-  if (weights.shapeOf(`${name}.x_rwkvag.weight`)?.[0] !== 6) return;
+  if (weights.stored.get(`${name}.x_rwkvag.weight`)?.shape[0] !== 6) return;
   for (const [first, part] of ["r", "w", "k", "v", "a", "g"].entries()) {
-    weights.pick(`${name}.x_rwkvag`, `${name}.x_${part}`, [{ first, count: 1 }]);
-    weights.rename({ [`${name}.x_${part}.weight`]: `${name}.x_${part}` });
+    weights.matrices.pick(`${name}.x_rwkvag`, `${name}.x_${part}`, [{ first, count: 1 }]);
+    weights.stored.rename({ [`${name}.x_${part}.weight`]: `${name}.x_${part}` });
   }
 }
 

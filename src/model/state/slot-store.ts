@@ -40,12 +40,11 @@ export class SlotStore {
   movesOf(rows: readonly { count: number; move?: SlotMove | undefined }[]): Int32Array {
     const scratch = { from: NONE, to: this.#scratch };
     let first = 0;
-    return packMoves(
-      rows.map(({ count, move = scratch }) => {
-        first += count;
-        return { first: first - count, count, ...move };
-      }),
-    );
+    const moves = rows.map(({ count, move = scratch }) => {
+      first += count;
+      return { first: first - count, count, ...move };
+    });
+    return packMoves(moves);
   }
 
   /** The moves may be an input of a function being traced. */

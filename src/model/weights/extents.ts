@@ -1,7 +1,7 @@
-// How an axis of a model is divided among the ranks of a group. A layer says which of its axes are: each rank then loads
-// its part of the matrices along that axis, and what a product makes of parts of its input is added up over the ranks.
+// How an axis of a model is divided among ranks. Layers choose the axes; each rank loads its part of the matrices
+// along them, and partial products are summed over the ranks.
 
-/** A rank's part of an axis that has `of` in all. `copies`: how many ranks have it, where that is more than one. */
+/** A rank's part of an axis of size `of`. `copies`: number of ranks that have this part, if several. */
 export type Slice = {
   readonly first: number;
   readonly count: number;
@@ -9,34 +9,41 @@ export type Slice = {
   readonly copies?: number;
 };
 
-/** A whole axis, or the part of it that this rank has. */
+/** A whole axis, or this rank's part of it. */
 export type Extent = number | Slice;
 
-/** An axis that is one part behind the other. */
+/** An axis, or several that are concatenated. */
 export type Extents = Extent | readonly Extent[];
 
 export function partsOf(extents: Extents): readonly Extent[] {
   return typeof extents === "object" && "length" in extents ? extents : [extents];
 }
 
-/** How many of them this rank has. */
+/** Size of this rank's part. */
 export function countOf(extent: Extent): number {
   return typeof extent === "number" ? extent : extent.count;
 }
 
-/** How many there are on all ranks. */
+/** Size on all ranks together. */
 export function wholeOf(extent: Extent): number {
   return typeof extent === "number" ? extent : extent.of;
 }
 
-/** The same part, where each is so many. */
+export function sumOf(numbers: readonly number[]): number {
+  return numbers.reduce((a, b) => a + b, 0);
+}
+
+/** The same part of an axis with `each` features per element. */
 export function times(extent: Extent, each: number): Extent {
   if (typeof extent === "number") return extent * each;
   const { first, count, of, ...copies } = extent;
   return { first: first * each, count: count * each, of: of * each, ...copies };
 }
 
-/** The part of a rank, in multiples of `unit`: the first ranks have more where it is uneven; all where some had none. */
+/**
+ * A rank's part, in multiples of `unit`; lower ranks have at most one unit more. The whole axis if a rank would get
+ * none.
+ */
 export function sliceOf(
   size: number,
   unit: number,
@@ -48,7 +55,7 @@ export function sliceOf(
   return { first: first!, count: end! - first!, of: size };
 }
 
-/** The same, with as many on each rank but the last, which may have fewer; all where that had none. */
+/** Equal parts, of which the last may be smaller. The whole axis if the last rank would get none. */
 export function evenSliceOf(
   size: number,
   { rank, size: ranks }: { rank: number; size: number },

@@ -1,5 +1,5 @@
-// A model whose layers are divided among ranks: each has some that follow each other, and passes hidden states on to the
-// next. The first embeds tokens, and gets the last one's hidden states back: it has the output matrix, and draws.
+// Pipeline parallelism: each rank has consecutive layers and sends hidden states to the next rank. The first rank
+// embeds tokens, receives the last rank's hidden states, and samples: it has the output matrix.
 
 import { LoadError } from "../../files/load-error.ts";
 import { asyncEvaluate, evaluate, type MlxArray } from "../../mlx/array.ts";
@@ -7,21 +7,24 @@ import type { Group } from "../../mlx/distributed.ts";
 import type { Dtype } from "../../mlx/dtype.ts";
 import { astype } from "../../mlx/ops.ts";
 
-/** Layers from the first on, before the end. */
+/** How a model is divided among ranks: parts of every layer, or some of the layers. */
+export type Parallel = "tensor" | "pipeline";
+
+/** From layer `first` up to, not including, `end`. */
 export type LayerRange = { first: number; end: number };
 
-/** Which layers each rank has: these, or as many as its part of the memory. */
+/** The layers of each rank: given, or in proportion to its memory. */
 export type LayerSplit = { ranges: readonly LayerRange[] } | { memory: readonly number[] };
 
-/** What a rank has of a model whose layers are divided. */
+/** One rank's part of a model divided by layers. */
 export type Stage = {
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  /** Which of so many layers it has; `vocabulary`: what that takes, in layers. */
+  /** The rank's layers, of `count`. `vocabulary`: size of embedding and output matrix, in layers. */
   layersOf(count: number, vocabulary: number): LayerRange;
-  /** The hidden states (T, D) that the rank before has made. */
+  /** Receives the hidden states (T, D) of the rank before. */
   receive(tokens: number, dims: number): MlxArray;
-  /** Sends them to the next rank, or the last rank's to the first; what the first rank gets back are the last one's. */
+  /** Sends hidden states to the next rank. The last rank sends to the first, where this returns them. */
   pass(hidden: MlxArray, tokens: number, dims: number): MlxArray;
 };
 
@@ -38,14 +41,14 @@ export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage 
     pass(hidden, tokens, dims) {
       const sent = astype(hidden, dtype);
       evaluate(sent);
-      // It is not waited for: ranks that all wait for their receiver would do so for ever.
+      // Does not wait: ranks that all wait for their receiver would deadlock.
       asyncEvaluate(group.send(sent, after));
       return isFirst ? receive(tokens, dims) : hidden;
     },
   };
 }
 
-/** Of every rank; throws where they are not all of so many layers. */
+/** The layers of every rank. Throws unless they are all layers in order. */
 export function layerRanges(
   count: number,
   split: LayerSplit,
@@ -65,10 +68,10 @@ function checked(count: number, ranges: readonly LayerRange[]): readonly LayerRa
     ranges.every(({ first, end }, i) => first === (ranges[i - 1]?.end ?? 0) && end > first);
   if (isRight) return ranges;
   const given = ranges.map(({ first, end }) => `${first}-${end - 1}`).join(",");
-  throw new LoadError(`config.json: layers 0-${count - 1}, and --layers says ${given}`);
+  throw new LoadError(`config.json: layers 0-${count - 1}, but --layers gives ${given}`);
 }
 
-/** The first rank also has the vocabulary, and so fewer layers than others with as much memory. */
+/** The first rank also has the vocabulary, and so fewer layers than other ranks with as much memory. */
 function byMemory(
   count: number,
   memory: readonly number[],
@@ -85,7 +88,7 @@ function byMemory(
     const beside = rank === 0 ? vocabulary : 0;
     const left = own + after.reduce((sum, each) => sum + each, 0);
     const fair = Math.ceil(((count - first + beside) * own) / left - beside - 0.5);
-    // Everyone has a layer.
+    // Each rank has at least one layer.
     const end = Math.min(first + Math.max(fair, 1), count - after.length);
     const range = { first, end };
     first = end;

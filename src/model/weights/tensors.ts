@@ -1,5 +1,5 @@
-// Stored tensors as arrays of MLX. A tensor is converted piece by piece straight into its place, so that
-// loading takes little more memory than the arrays that come of it. The caller holds and frees them.
+// Converts stored tensors to MLX arrays, piece by piece and directly into the array's memory, so that loading takes
+// little more memory than the arrays themselves. The caller holds and frees them.
 import type { Device, FloatType } from "../../device/device.ts";
 import type { GgufType } from "../../files/gguf.ts";
 import { dequantize } from "../../files/gguf-quants.ts";
@@ -17,7 +17,7 @@ import {
 import { hold, Scope } from "../../mlx/scope.ts";
 import type { StoredTensor } from "../checkpoint/stored/tensor.ts";
 
-/** A matrix quantized by MLX: three tensors of the file. */
+/** A matrix in one of MLX's quantized formats. */
 export type StoredQuantized = {
   weight: StoredTensor;
   scales: StoredTensor;
@@ -25,10 +25,10 @@ export type StoredQuantized = {
   quantization: Required<Quantization>;
 };
 
-/** What is converted at a time. */
+/** Bytes converted at a time. */
 const PIECE_BYTES = 2 ** 20;
 
-/** What is read at a time where there is nothing to convert. */
+/** Bytes read at a time without conversion. */
 const READ_BYTES = 2 ** 23;
 
 const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
@@ -39,12 +39,12 @@ const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
   U32: "uint32",
 };
 
-/** The type of its elements, where they are stored one by one; undefined where they are quantized. */
+/** The type of plainly stored elements; undefined for quantized tensors. */
 export function plainType(stored: StoredTensor): Dtype | undefined {
   return plainTypes[stored.format];
 }
 
-/** The tensor's numbers in this type. */
+/** Converts or dequantizes the tensor to this type. */
 export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device): MlxArray {
   return make(stored.shape, dtype, device, (target) => {
     if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
@@ -52,14 +52,14 @@ export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device
   });
 }
 
-/** The tensor as it is stored, element for element. */
+/** Copies the tensor without conversion. */
 export function loadPlain(stored: StoredTensor, device: Device): MlxArray {
   const dtype = plainType(stored);
   if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
   return make(stored.shape, dtype, device, (target) => readInto(stored, target));
 }
 
-/** A matrix that MLX has quantized, dequantized piece by piece, for a device without a product for it. */
+/** Dequantizes a matrix piece by piece, for devices without a product for its format. */
 export function loadDequantized(
   { weight, scales, biases, quantization }: StoredQuantized,
   shape: readonly number[],
@@ -74,7 +74,7 @@ export function loadDequantized(
       using _ = new Scope();
       const count = Math.min(step, rows - row);
       const part = (stored: StoredTensor) => loadRows(stored, rows, row, count);
-      // MLX would round each weight to the type of the scales.
+      // In float32, because MLX would round each weight to the type of the scales.
       const exact = (stored: StoredTensor) => astype(part(stored), "float32");
       const matrix = {
         weight: part(weight),
@@ -87,7 +87,7 @@ export function loadDequantized(
   });
 }
 
-/** A part of a quantized matrix that was loaded, as the device's products read it. */
+/** Rearranges a part of a quantized matrix as the device's products read it. */
 export function packed(rows: MlxArray, device: Device): MlxArray {
   using _ = new Scope();
   const made = device.packedRows(rows);
@@ -98,8 +98,8 @@ export function packed(rows: MlxArray, device: Device): MlxArray {
 }
 
 /**
- * A GGUF matrix in one of MLX's layouts, where the two have the same numbers. `dtype` is that of scales: where it holds not all
- * of them the matrix is not exact.
+ * Repacks a GGUF matrix into one of MLX's formats without loss, if there is one. `dtype` is the type of the scales:
+ * unless it holds all of them, the matrix is not exact.
  */
 export function loadRepacked(
   stored: StoredTensor,
@@ -136,7 +136,6 @@ export function loadRepacked(
   return { matrix, quantization: layout, isExact };
 }
 
-/** An array filled by `write`. */
 function make(
   shape: readonly number[],
   dtype: Dtype,
@@ -151,7 +150,7 @@ function make(
 
 type Prepared = { target: HostArray; finish(): MlxArray };
 
-/** An array to be filled in MLX's own memory, where the host can write to that. The caller has a scope. */
+/** An array to be filled, in MLX's own memory if the host can write to that. Call it in a scope. */
 function prepare(shape: readonly number[], dtype: Dtype, device: Device): Prepared {
   if (device.isSketch) {
     // Never evaluated, so it takes no memory.
@@ -177,11 +176,11 @@ function readInto(stored: StoredTensor, target: HostArray): void {
   }
 }
 
-// Used again for every piece: what the garbage collector has not found yet is memory too.
+// Reused for every piece: garbage that is not collected yet also takes memory.
 let pieceBytes = new Uint8Array(0);
 let pieceNumbers = new Float32Array(0);
 
-/** Calls back with the bytes of some rows at a time; where rows have an order, with one at a time. */
+/** Calls back with the bytes of several rows at a time, or of one row if they are stored in another order. */
 function forRows(
   stored: StoredTensor,
   use: (bytes: Uint8Array, row: number, count: number) => void,
@@ -202,11 +201,11 @@ function forRows(
   }
 }
 
-/** Calls back with the tensor's numbers, piece by piece, and where each piece begins. */
+/** Calls back with the dequantized elements of each piece and the index of its first element. */
 function decode(stored: StoredTensor, use: (piece: Float32Array, at: number) => void): void {
   const { name, shape, rowOrder } = stored;
   if (rowOrder && shape.length === 1) {
-    // The rows of a vector are its numbers.
+    // The rows of a vector are its elements.
     decode({ ...stored, rowOrder: undefined }, (piece, at) => {
       for (let i = 0; i < piece.length; i++) use(piece.subarray(i, i + 1), rowOrder(at + i));
     });
@@ -231,7 +230,7 @@ function put(piece: Float32Array, target: HostArray, at: number): void {
   else (target as Float32Array).set(piece, at);
 }
 
-/** Some rows of a tensor that is stored plainly. */
+/** Loads some rows of a plainly stored tensor. */
 function loadRows(stored: StoredTensor, rows: number, from: number, count: number): MlxArray {
   const dtype = plainType(stored);
   if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);

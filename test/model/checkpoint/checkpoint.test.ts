@@ -120,7 +120,7 @@ describe("openCheckpoint of a GGUF file", () => {
       [
         { "blk.0.ffn_norm.weight": plain([32]), "blk.0.post_attention_norm.weight": plain([32]) },
         JSON.parse(JSON.stringify(metadata).replaceAll("llama", "olmo2")),
-        /"blk.0.post_attention_norm.weight" is there twice$/,
+        /"blk.0.post_attention_norm.weight" appears twice$/,
       ],
       [
         { "rope_freqs.weight": { type: "Q8_1", shape: [32], data: new Uint8Array(40) } },

@@ -57,8 +57,8 @@ function weightsOf(golden: Golden, by: "lookup" | "product", matrix = "m"): Numb
           .numbers()
       : withIdentity(weights.linear(matrix, inputs, outputs), inputs);
   const numbers = Float32Array.from(found, (value) => value + 0);
-  weights.finish([]);
-  weights.free();
+  weights.stored.finish([]);
+  weights.arrays.free();
   return by === "lookup" ? numbers : transposed(numbers, [inputs, outputs]);
 }
 

@@ -31,7 +31,7 @@ function turnsOf(options: RopeOptions) {
     expect(dims).toBe(options.dims);
     return { ...turns(rope), long: long && { beyond: long.beyond, ...turns(long) } };
   } finally {
-    weights.free();
+    weights.arrays.free();
   }
 }
 
@@ -60,7 +60,7 @@ test("heads rotate by the positions of their tokens, and what rotates is multipl
     expect(Math.max(...found.map((x, i) => Math.abs(x - expected[i]!)))).toBeLessThan(1e-6);
   near(numbers(rope), [2, 0, 5, cos, sin, 5]);
   near(numbers(backwards(weights, rope)), [2, 0, 5, cos, -sin, 5]);
-  weights.free();
+  weights.arrays.free();
 });
 
 describe("positions rotate by the frequencies of", () => {
@@ -211,7 +211,7 @@ describe("positions rotate by the frequencies of", () => {
       const rope = makeRope(weights, { ...options, scaling });
       expect(() => ofAnyLength(rope)).toThrow("longrope with different short and long factors");
       expect(ofAnyLength({ ...rope, long: undefined }).dims).toBe(12);
-      weights.free();
+      weights.arrays.free();
     });
 
     test("has a length in the configuration of its model", () => {
@@ -263,6 +263,6 @@ describe("a configuration", () => {
     const options = { dims: 8, base: 10_000, scaling };
     expect(() => makeRope(weights, options)).toThrow(LoadError);
     expect(() => makeRope(weights, options)).toThrow(message);
-    weights.free();
+    weights.arrays.free();
   });
 });

@@ -70,5 +70,5 @@ test.each([
     "0-5,6-5",
   ],
 ])("ranges that are not all layers are refused with the numbers", (ranges, given) => {
-  expect(() => layerRanges(6, { ranges }, 0)).toThrow(`layers 0-5, and --layers says ${given}`);
+  expect(() => layerRanges(6, { ranges }, 0)).toThrow(`layers 0-5, but --layers gives ${given}`);
 });

@@ -281,7 +281,7 @@ describe("loadRepacked", () => {
     expect(found.shape).toEqual([4, 16, 256]);
     const expected = decoded("Q8_0", source);
     expect(found.numbers().findIndex((value, i) => value !== expected[i])).toBe(-1);
-    weights.free();
+    weights.arrays.free();
   });
 
   test("leaves types of other layouts to others", () => {

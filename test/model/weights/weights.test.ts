@@ -57,7 +57,7 @@ function numbers(weights: Weights, use: (weights: Weights) => MlxArray): number[
   try {
     return use(weights).numbers();
   } finally {
-    weights.free();
+    weights.arrays.free();
   }
 }
 
@@ -207,8 +207,8 @@ describe("Weights", () => {
       expectClose(numbers(load(backend), use), numbers(load("cpu"), use), 1e-5);
     const small = load(backend);
     small.linear("p", 128, 64);
-    expect(small.bytes).toBeLessThan((64 * 128 * 4) / 3);
-    small.free();
+    expect(small.arrays.bytes).toBeLessThan((64 * 128 * 4) / 3);
+    small.arrays.free();
   });
 
   const packings = [4, 8].flatMap((bits) => [32, 64, 128].map((groupSize) => [bits, groupSize]));
@@ -240,11 +240,11 @@ describe("Weights", () => {
     // In panels scales and biases have as many bits as in the file.
     const each = panelRows() > 0 ? 2 : 4;
     const bytes = (64 * 128 * bits) / 8 + (2 * each * 64 * 128) / groupSize;
-    expect(weights.bytes).toBe(bytes + 64 * 4);
+    expect(weights.arrays.bytes).toBe(bytes + 64 * 4);
     // Four experts with two matrices of half the rows.
     weights.joinedExperts("xy", ["x", "y"], 4, 128, 32);
-    expect(weights.bytes).toBe(5 * bytes + 64 * 4);
-    weights.free();
+    expect(weights.arrays.bytes).toBe(5 * bytes + 64 * 4);
+    weights.arrays.free();
   });
 
   test("leaves mxfp4 packed on a CPU", () => {
@@ -255,8 +255,8 @@ describe("Weights", () => {
     weights.linear("p", 128, 64);
     weights.experts("x", 4, 128, 64);
     // A scale is a byte.
-    expect(weights.bytes).toBe(5 * 64 * 128 * (0.5 + 1 / 32));
-    weights.free();
+    expect(weights.arrays.bytes).toBe(5 * 64 * 128 * (0.5 + 1 / 32));
+    weights.arrays.free();
   });
 
   test("unpacks on a CPU what there is no product for", () => {
@@ -270,8 +270,8 @@ describe("Weights", () => {
     weights.linear("six", 128, 64);
     weights.linear("float", 128, 64);
     weights.experts("x", 4, 128, 64);
-    expect(weights.bytes).toBe(6 * 64 * 128 * 4);
-    weights.free();
+    expect(weights.arrays.bytes).toBe(6 * 64 * 128 * 4);
+    weights.arrays.free();
   });
 
   test.each(modes)("computes with %s left packed for few rows and unpacked for many", (mode) => {
@@ -307,8 +307,8 @@ describe("Weights", () => {
         keepDequantized,
       });
       weights.linear("p", 128, 40);
-      const { bytes } = weights;
-      weights.free();
+      const { bytes } = weights.arrays;
+      weights.arrays.free();
       return bytes;
     };
     expect(bytes(true) - bytes(false)).toBe(40 * 128 * 2);
@@ -326,8 +326,8 @@ describe("Weights", () => {
     expect(dtypeOf({}, "metal", norm)).toBe("float16");
     expect(dtypeOf({ config: { torch_dtype: "int3" } }, "metal")).toBe("bfloat16");
     const loaded = new Weights(checkpoint(norm, bfloat16), { device: deviceOf("metal") });
-    expect(loaded.tensor("model.norm.weight", [4]).dtype).toBe("bfloat16");
-    loaded.free();
+    expect(loaded.arrays.tensor("model.norm.weight", [4]).dtype).toBe("bfloat16");
+    loaded.arrays.free();
   });
 
   test("says how much is loaded, up to all there is", () => {
@@ -338,24 +338,24 @@ describe("Weights", () => {
       "n.weight": bf16([4], x.subarray(0, 4)),
     };
     const weights = weightsOf(tensors, { onProgress });
-    weights.tensor("n.weight", [4]);
+    weights.arrays.tensor("n.weight", [4]);
     weights.linear("p", 128, 64);
     const total = 8 + 64 * 128 * 0.5 + 2 * 64 * 2 * 2;
     expect(calls.map(([loaded]) => loaded)).toEqual([8, 8 + 4096, total - 256, total]);
     expect(new Set(calls.map(([, all]) => all))).toEqual(new Set([total]));
-    weights.free();
+    weights.arrays.free();
   });
 
   test("gives back all of its memory, once", () => {
     const [before, memory] = [liveArrays(), activeMemory()];
     const weights = weightsOf({ "p.weight": f32([512, 512], randomNumbers(512 * 512)) });
     weights.linear("p", 512, 512);
-    weights.constant(Float32Array.of(1, 2));
-    expect(weights.bytes).toBe(512 * 512 * 4);
-    expect(activeMemory() - memory).toBeGreaterThanOrEqual(weights.bytes);
-    weights.free();
-    weights.free();
-    expect([liveArrays(), activeMemory(), weights.bytes]).toEqual([before, memory, 0]);
+    weights.arrays.constant(Float32Array.of(1, 2));
+    expect(weights.arrays.bytes).toBe(512 * 512 * 4);
+    expect(activeMemory() - memory).toBeGreaterThanOrEqual(weights.arrays.bytes);
+    weights.arrays.free();
+    weights.arrays.free();
+    expect([liveArrays(), activeMemory(), weights.arrays.bytes]).toEqual([before, memory, 0]);
   });
 });
 
@@ -364,37 +364,37 @@ describe("Weights under other names and in another order", () => {
 
   test("replaces parts of names, one after the other", () => {
     const weights = weightsOf(rows);
-    weights.renameParts({ "h.": "layers.", ".c.": ".down." });
-    expect(numbers(weights, (own) => own.tensor("layers.0.down.weight", [3, 2]))).toEqual([
+    weights.stored.renameParts({ "h.": "layers.", ".c.": ".down." });
+    expect(numbers(weights, (own) => own.arrays.tensor("layers.0.down.weight", [3, 2]))).toEqual([
       0, 1, 2, 3, 4, 5,
     ]);
-    expect(weights.has("h.0.c.weight")).toBe(false);
+    expect(weights.stored.has("h.0.c.weight")).toBe(false);
   });
 
   test("refuses what has another name and is not asked for", () => {
     const weights = weightsOf(rows);
-    weights.renameParts({ "h.": "layers." });
-    expect(() => weights.finish([])).toThrow('has no place for tensor "layers.0.c.weight"');
-    weights.free();
+    weights.stored.renameParts({ "h.": "layers." });
+    expect(() => weights.stored.finish([])).toThrow('has no place for tensor "layers.0.c.weight"');
+    weights.arrays.free();
   });
 
   test("puts rows in another order, under the same name", () => {
     const weights = weightsOf(rows);
-    weights.reorder("h.0.c", [
+    weights.matrices.reorder("h.0.c", [
       { first: 2, count: 1 },
       { first: 0, count: 2 },
     ]);
-    expect(numbers(weights, (own) => own.tensor("h.0.c.weight", [3, 2]))).toEqual([
+    expect(numbers(weights, (own) => own.arrays.tensor("h.0.c.weight", [3, 2]))).toEqual([
       4, 5, 0, 1, 2, 3,
     ]);
   });
 
   test("leaves out what no part asks for", () => {
     const weights = weightsOf(rows);
-    weights.leaveOut(/^h\./);
-    expect(weights.has("h.0.c.weight")).toBe(false);
-    weights.finish([]);
-    weights.free();
+    weights.stored.leaveOut(/^h\./);
+    expect(weights.stored.has("h.0.c.weight")).toBe(false);
+    weights.stored.finish([]);
+    weights.arrays.free();
   });
 
   test("gives one number, whatever its axes, and refuses more", () => {
@@ -403,15 +403,15 @@ describe("Weights under other names and in another order", () => {
       b: f32([1, 1], Float32Array.of(8)),
       ...rows,
     });
-    expect(numbers(weights, (own) => concatenate([own.scalar("a"), own.scalar("b")]))).toEqual([
-      7, 8,
-    ]);
+    expect(
+      numbers(weights, (own) => concatenate([own.arrays.scalar("a"), own.arrays.scalar("b")])),
+    ).toEqual([7, 8]);
     const wrong = weightsOf(rows);
     const message = "here: h.0.c.weight: expected shape (1), found (3,2)";
-    expect(() => wrong.scalar("h.0.c.weight")).toThrow(new LoadError(message));
+    expect(() => wrong.arrays.scalar("h.0.c.weight")).toThrow(new LoadError(message));
     const other = "here: h.0.c.weight: expected shape (2,3), found (3,2)";
-    expect(() => wrong.reshape("h.0.c.weight", [2, 3], [6])).toThrow(new LoadError(other));
-    wrong.free();
+    expect(() => wrong.stored.reshape("h.0.c.weight", [2, 3], [6])).toThrow(new LoadError(other));
+    wrong.arrays.free();
   });
 });
 
@@ -428,7 +428,7 @@ describe("Weights whose columns take inputs in another order, divided among rank
     const rows = randomNumbers(2 * 128, 3);
     const parts = [0, 1].map((rank) =>
       numbers(weightsOf(tensors, { group: plannedGroup(rank, 2) }), (own) => {
-        const inputs = own.divide(128, division) as Slice;
+        const inputs = own.ranks.divide(128, division) as Slice;
         expect(inputs).toEqual({ first: 64 * rank, count: 64, of: 128 });
         const { first, count } = inputs;
         return own.linear("p", inputs, 8)(slice(array(rows, [2, 128]), 1, first, first + count));
@@ -446,8 +446,8 @@ describe("Weights whose columns take inputs in another order, divided among rank
       ordered((column) => (column % 2) * 64 + Math.floor(column / 2)),
       { group: plannedGroup(0, 2) },
     );
-    expect(weights.divide(128, division)).toBe(128);
-    weights.free();
+    expect(weights.ranks.divide(128, division)).toBe(128);
+    weights.arrays.free();
   });
 });
 
@@ -459,14 +459,14 @@ describe("Weights.finish", () => {
 
   test("refuses a tensor that nobody asked for", () => {
     const weights = weightsOf(tensors);
-    weights.tensor("a.weight", [4]);
-    const finish = () => weights.finish([/^c/]);
+    weights.arrays.tensor("a.weight", [4]);
+    const finish = () => weights.stored.finish([/^c/]);
     expect(finish).toThrow(LoadError);
     expect(finish).toThrow('here: the configuration has no place for tensor "b.weight"');
-    weights.finish([/^c/, /^b/]);
-    weights.tensor("b.weight", [4]);
-    weights.finish([]);
-    weights.free();
+    weights.stored.finish([/^c/, /^b/]);
+    weights.arrays.tensor("b.weight", [4]);
+    weights.stored.finish([]);
+    weights.arrays.free();
   });
 
   test("refuses a part of a packed matrix that its mode does not have", () => {
@@ -476,13 +476,13 @@ describe("Weights.finish", () => {
       "p.biases": affine["p.biases"]!,
     });
     weights.linear("p", 128, 64);
-    expect(() => weights.finish([])).toThrow(/no place for tensor "p.biases"$/);
-    weights.free();
+    expect(() => weights.stored.finish([])).toThrow(/no place for tensor "p.biases"$/);
+    weights.arrays.free();
   });
 
   test("keeps a name out of the file on one line", () => {
     const weights = weightsOf({ "a\nb": f32([4], x.subarray(0, 4)) });
-    expect(() => weights.finish([])).toThrow('no place for tensor "a\\nb"');
+    expect(() => weights.stored.finish([])).toThrow('no place for tensor "a\\nb"');
   });
 });
 
@@ -554,7 +554,7 @@ describe("Weights refuses", () => {
       const load = () => weights.linear("p", 128, 64);
       expect(load).toThrow(LoadError);
       expect(load).toThrow(message);
-      weights.free();
+      weights.arrays.free();
     }
     expect(liveArrays()).toBe(before);
   });

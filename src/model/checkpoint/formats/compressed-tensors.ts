@@ -20,10 +20,9 @@ import { matrix as floatMatrix } from "./fp8.ts";
 const side = z.int().positive();
 
 /** [128, 128], which earlier versions wrote as "128x128". */
-const BlockStructure = z.preprocess(
-  (value) => (typeof value === "string" ? value.split("x").map(Number) : value),
-  z.tuple([side, side]).nullish(),
-);
+const sides = (value: unknown) =>
+  typeof value === "string" ? value.split("x").map(Number) : value;
+const BlockStructure = z.preprocess(sides, z.tuple([side, side]).nullish());
 
 const Group = z.looseObject({
   format: z.string().nullish(),

@@ -28,10 +28,8 @@ function mimoKeys(values: GgufValues, gguf: Gguf) {
     attn_sinks: true,
     "": false,
   });
-  const [headDim, valueDim] = [
-    required("attention.key_length"),
-    required("attention.value_length"),
-  ];
+  const headDim = required("attention.key_length");
+  const valueDim = required("attention.value_length");
   return {
     ...deepseekKeys(values),
     hybrid_layer_pattern: hasSinks.map((_, layer) => Number(slides[layer])),
@@ -158,10 +156,8 @@ function llama4Keys({ optional, required }: GgufValues) {
 /** Missing in the file; as in llama.cpp: every fourth layer, from the first on, has no window. */
 function lagunaKeys(values: GgufValues, gguf: Gguf) {
   const { optional, required, list } = values;
-  const [window, headDim] = [
-    optional("attention.sliding_window"),
-    required("attention.key_length"),
-  ];
+  const window = optional("attention.sliding_window");
+  const headDim = required("attention.key_length");
   const isSparse = kindsOf(gguf, values, sparseOrDense);
   const ropeOf = (kind: "" | "_swa") => ({
     rope_theta: optional(`rope.freq_base${kind}`),

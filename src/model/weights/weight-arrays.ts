@@ -1,0 +1,148 @@
+// The arrays of a model's weights: loads stored tensors in the precision that suits the device, owns every array made
+// of them and every constant, and frees them all with `free`.
+import type { Device, FloatType } from "../../device/device.ts";
+import type { Matrix } from "../../kernels/product/matrix.ts";
+import { array, type MlxArray } from "../../mlx/array.ts";
+import { astype } from "../../mlx/ops.ts";
+import { hold, Scope } from "../../mlx/scope.ts";
+import type { StoredTensor } from "../checkpoint/stored/tensor.ts";
+import type { StoredMatrices } from "./stored-matrices.ts";
+import type { StoredTensors } from "./stored-tensors.ts";
+import {
+  loadDense,
+  loadDequantized,
+  loadPlain,
+  loadRepacked,
+  packed,
+  plainType,
+  type StoredQuantized,
+} from "./tensors.ts";
+
+export class WeightArrays {
+  readonly #device: Device;
+  readonly #dtype: FloatType;
+  readonly #stored: StoredTensors;
+  readonly #matrices: StoredMatrices;
+  readonly #arrays: MlxArray[] = [];
+  /** Transposed views and constants, which do not count as weights. */
+  readonly #views: MlxArray[] = [];
+
+  constructor(device: Device, dtype: FloatType, stored: StoredTensors, matrices: StoredMatrices) {
+    this.#device = device;
+    this.#dtype = dtype;
+    this.#stored = stored;
+    this.#matrices = matrices;
+  }
+
+  tensor(name: string, shape: readonly number[], dtype = this.#dtype): MlxArray {
+    const stored = this.#stored.expect(name, shape);
+    return this.#own(loadDense(stored, dtype, this.#device), stored);
+  }
+
+  /** `size` elements, whatever axes the file has. */
+  vector(name: string, size: number, dtype = this.#dtype): MlxArray {
+    this.#stored.flatten(name, [size]);
+    return this.tensor(name, [size], dtype);
+  }
+
+  /** One number (1). */
+  scalar(name: string, dtype = this.#dtype): MlxArray {
+    return this.vector(name, 1, dtype);
+  }
+
+  /** The tensor without conversion. */
+  plain(stored: StoredTensor): MlxArray {
+    return this.#own(loadPlain(stored, this.#device), stored);
+  }
+
+  /** `name`.weight: quantized as stored if the device has a product for that format, else dense. */
+  matrix(name: string, shape: readonly number[], dtype = this.#dtype): Matrix {
+    const quantized = this.#matrices.quantized(name, shape);
+    if (quantized && this.#device.keepsQuantized(dtype, quantized.quantization)) {
+      return this.#packed(quantized, dtype);
+    }
+    const repacked = quantized ? undefined : this.#repacked(`${name}.weight`, shape, dtype);
+    return repacked ?? { kind: "dense", weight: this.dense(name, shape, dtype) };
+  }
+
+  /** `name`.weight, dequantized if it is stored quantized. */
+  dense(name: string, shape: readonly number[], dtype = this.#dtype): MlxArray {
+    const quantized = this.#matrices.quantized(name, shape);
+    if (!quantized) return this.tensor(`${name}.weight`, shape, dtype);
+    const { weight, scales, biases } = quantized;
+    const dense = loadDequantized(quantized, shape, dtype, this.#device);
+    return this.#own(dense, weight, scales, ...(biases ? [biases] : []));
+  }
+
+  /** A constant. */
+  constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
+    using _ = new Scope();
+    return this.keep(array(values, [...shape]));
+  }
+
+  /** A constant (1) in the model's type, which counts as a weight. */
+  number(value: number): MlxArray {
+    return this.computed(() => astype(array(Float32Array.of(value)), this.#dtype));
+  }
+
+  /** Computes an array once; it counts as weights. */
+  computed(make: () => MlxArray): MlxArray {
+    using _ = new Scope();
+    const made = hold(make());
+    this.#arrays.push(made);
+    if (!this.#device.isSketch) made.evaluate();
+    return made;
+  }
+
+  /** Takes ownership of a view of an array, or of a constant. */
+  keep(view: MlxArray): MlxArray {
+    if (!this.#device.isSketch) view.evaluate();
+    this.#views.push(hold(view));
+    return view;
+  }
+
+  get bytes(): number {
+    return this.#arrays.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
+  free(): void {
+    for (const owned of [...this.#views.splice(0), ...this.#arrays.splice(0)]) owned.free();
+  }
+
+  #own(made: MlxArray, ...sources: StoredTensor[]): MlxArray {
+    this.#arrays.push(made);
+    this.#stored.loaded(sources);
+    return made;
+  }
+
+  #packed({ weight, scales, biases, quantization }: StoredQuantized, dtype: FloatType): Matrix {
+    const device = this.#device;
+    const load = (part: StoredTensor) =>
+      part === weight || quantization.mode !== "affine"
+        ? loadPlain(part, device)
+        : loadDense(part, device.scaleType(plainType(part) as FloatType, dtype), device);
+    const parts = [weight, scales, ...(biases ? [biases] : [])];
+    const [w, s, b] = parts.map((part) => this.#own(packed(load(part), device), part));
+    return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
+  }
+
+  /** A GGUF matrix in one of MLX's formats, if one of them holds it exactly. */
+  #repacked(name: string, shape: readonly number[], dtype: FloatType): Matrix | undefined {
+    const device = this.#device;
+    const stored = this.#stored.expect(name, shape);
+    if (!device.keepsQuantized(dtype)) return undefined;
+    const load = (type: FloatType) =>
+      loadRepacked(stored, type === "float32" ? type : "float16", device);
+    let loaded = load(device.scaleType("float16", dtype));
+    if (!loaded) return undefined;
+    if (!loaded.isExact && dtype === "float32") {
+      for (const part of Object.values(loaded.matrix)) part?.free();
+      loaded = load("float32")!;
+    }
+    const { weight, scales, biases } = loaded.matrix;
+    this.#own(scales);
+    if (biases) this.#own(biases);
+    this.#own(weight, stored);
+    return { kind: "packed", ...loaded };
+  }
+}
