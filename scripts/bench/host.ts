@@ -8,7 +8,7 @@ import { BLOCK_TOKENS } from "../../src/kv/blocks.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { LayerStates } from "../../src/model/contract/states.ts";
-import type { StepInputs } from "../../src/model/run/runner.ts";
+import type { StepInputs } from "../../src/model/run/step.ts";
 import { PagedKvStore } from "../../src/model/state/paged-kv-store.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 import { readFlags } from "../flags.ts";

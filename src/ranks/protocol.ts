@@ -5,7 +5,7 @@ import type { Traffic } from "../engine/protocol.ts";
 import type { CacheLayout } from "../kv/kv-cache.ts";
 import type { Connections } from "../mlx/distributed.ts";
 import type { Lookback } from "../model/run/sampler.ts";
-import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
+import type { StepInputs, StepOutputs } from "../model/run/step.ts";
 import type { LayerSplit, Parallel } from "../model/weights/stages.ts";
 
 /** A model to load; each rank loads its part. */

@@ -16,7 +16,7 @@ import { fingerprintOf } from "../model/checkpoint/fingerprint.ts";
 import { loadModel } from "../model/load.ts";
 import { Runner } from "../model/run/runner.ts";
 import type { StageRunner } from "../model/run/stage-runner.ts";
-import type { Launched } from "../model/run/runner.ts";
+import type { Launched } from "../model/run/step.ts";
 import { StateStore } from "../model/state/state-store.ts";
 import type { Parallel } from "../model/weights/stages.ts";
 import { areLocal, connectionsOf } from "./connections.ts";

@@ -2,8 +2,8 @@
 // sorted by length.
 import type { Pooling } from "../engine/protocol.ts";
 import type { Score } from "../model/run/logprobs.ts";
-import type { StepInputs, StepOutputs } from "../model/run/runner.ts";
 import type { Lookback, Sampled, SampleRow } from "../model/run/sampler.ts";
+import type { StepInputs, StepOutputs } from "../model/run/step.ts";
 import type { StateRow } from "../model/state/state-store.ts";
 import type { Batch, Row } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";

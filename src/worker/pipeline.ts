@@ -1,8 +1,8 @@
 // The steps in flight of one model. On an asynchronous device the next step is launched before the last one is
 // read, so that the device never waits for the host.
 import type { RowReport, Traffic } from "../engine/protocol.ts";
-import type { Launched, StepInputs } from "../model/run/runner.ts";
 import type { Lookback, Sampled } from "../model/run/sampler.ts";
+import type { Launched, StepInputs } from "../model/run/step.ts";
 import type { Batch, Drawn, Outcome, Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import type { Answer, Answers } from "./answers.ts";

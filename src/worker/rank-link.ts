@@ -4,7 +4,7 @@ import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import { type Division, noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";
 import type { LoadOptions } from "../model/load.ts";
-import type { Launched, StepInputs, StepOutputs } from "../model/run/runner.ts";
+import type { Launched, StepInputs, StepOutputs } from "../model/run/step.ts";
 import type { FromRank, FromRankUser, RankLoad, ToRank, ToRankUser } from "../ranks/protocol.ts";
 import { stepsOnRanks } from "../ranks/runner.ts";
 import type { StepRunner } from "./pipeline.ts";

@@ -5,8 +5,9 @@ import { peakBytes } from "../mlx/peak.ts";
 import { sketchesOf } from "../mlx/sketch.ts";
 import { groupsOf } from "../model/contract/states.ts";
 import { type LoadedModel, type LoadOptions, loadModel } from "../model/load.ts";
-import { Runner, type StepInputs } from "../model/run/runner.ts";
+import { Runner } from "../model/run/runner.ts";
 import type { SampleRow } from "../model/run/sampler.ts";
+import type { StepInputs } from "../model/run/step.ts";
 import { StateStore } from "../model/state/state-store.ts";
 import type { ModelNeeds } from "./planner.ts";
 

@@ -234,11 +234,7 @@ describe("readGguf refuses", () => {
       /the download is incomplete: expected a file of 160 bytes or more, found 128; /,
     ],
     ["an offset of 2^60", withTensor({ offset: huge }), /or more, found 128/],
-    [
-      "a tensor twice",
-      gguf({ tensors: [tensor(), tensor({ offset: 32 })] }),
-      /"w" occurs twice/,
-    ],
+    ["a tensor twice", gguf({ tensors: [tensor(), tensor({ offset: 32 })] }), /"w" occurs twice/],
     [
       "tensors that overlap",
       gguf({ tensors: [tensor({ dimensions: [9] }), tensor({ name: "v", offset: 32 })] }),

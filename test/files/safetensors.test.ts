@@ -78,11 +78,7 @@ describe("readSafetensors", () => {
       safetensors(`{"w":${entry},"w":${entry}}`, 4),
       /key of the header occurs twice/,
     ],
-    [
-      "a field twice",
-      safetensors(`{"w":{"dtype":"F32",${entry.slice(1)}}`, 4),
-      /occurs twice/,
-    ],
+    ["a field twice", safetensors(`{"w":{"dtype":"F32",${entry.slice(1)}}`, 4), /occurs twice/],
     ["a number as metadata", safetensors({ __metadata__: { a: 1 } }, 0), /to contain only strings/],
     ["metadata that is a list", safetensors({ __metadata__: ["a"] }, 0), /to contain only strings/],
     ["an entry that is no object", safetensors({ w: [1] }, 0), /"w": expected an object/],

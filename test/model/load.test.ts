@@ -507,7 +507,11 @@ describe("loadModel refuses", () => {
   });
 
   const configs: [string, string, RegExp][] = [
-    ["a config.json that is cut off", '{"model_type":', /config.json does not contain a JSON object$/],
+    [
+      "a config.json that is cut off",
+      '{"model_type":',
+      /config.json does not contain a JSON object$/,
+    ],
     ["a list for a config.json", "[]", /config.json does not contain a JSON object$/],
     [
       "a text for a number",

@@ -2,7 +2,7 @@
 import { expect } from "bun:test";
 import type { EngineOptions, EngineRequest, Sampling } from "../../src/engine/protocol.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import type { StepInputs } from "../../src/model/run/runner.ts";
+import type { StepInputs } from "../../src/model/run/step.ts";
 import { type Answer, generateAlone, type TestEngine } from "./engine.ts";
 import { makeRandom } from "./random.ts";
 

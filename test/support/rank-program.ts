@@ -8,7 +8,7 @@ import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { groupsOf, slotBytes } from "../../src/model/contract/states.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
-import type { Launched, StepInputs } from "../../src/model/run/runner.ts";
+import type { Launched, StepInputs } from "../../src/model/run/step.ts";
 import type { StateStore } from "../../src/model/state/state-store.ts";
 import type { Parallel } from "../../src/model/weights/stages.ts";
 import { rankRunner, stepsOnRanks } from "../../src/ranks/runner.ts";

@@ -8,7 +8,7 @@ import type { EngineRequest, PromptLogprob } from "../../src/engine/protocol.ts"
 import { groupsOf } from "../../src/model/contract/states.ts";
 import type { LoadedModel } from "../../src/model/load.ts";
 import { architectures } from "../../src/model/registry.ts";
-import type { StepInputs } from "../../src/model/run/runner.ts";
+import type { StepInputs } from "../../src/model/run/step.ts";
 import { deviceOf } from "../support/devices.ts";
 import { makeEngine } from "../support/engine.ts";
 import { useMlx } from "../support/mlx.ts";

@@ -8,8 +8,8 @@ import {
 import type { Grammar } from "../../src/grammar/grammar.ts";
 import type { Matcher } from "../../src/grammar/matchers.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
-import type { Launched, StepInputs } from "../../src/model/run/runner.ts";
 import type { Lookback, Sampled } from "../../src/model/run/sampler.ts";
+import type { Launched, StepInputs } from "../../src/model/run/step.ts";
 import type { Priority } from "../../src/schedule/queue.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";
 

@@ -9,7 +9,7 @@ import {
 } from "../../src/engine/protocol.ts";
 import { type Grammar, makeStatus } from "../../src/grammar/grammar.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
-import type { Launched } from "../../src/model/run/runner.ts";
+import type { Launched } from "../../src/model/run/step.ts";
 import { loop, stepAll } from "../../src/worker/loop.ts";
 import { MessageHandler } from "../../src/worker/message-handler.ts";
 import { ModelEngine } from "../../src/worker/model-engine.ts";

@@ -9,8 +9,8 @@ import {
 } from "../../src/engine/protocol.ts";
 import { BLOCK_TOKENS, readGauges } from "../../src/kv/blocks.ts";
 import { KvCache } from "../../src/kv/kv-cache.ts";
-import type { Launched, StepInputs, StepOutputs } from "../../src/model/run/runner.ts";
 import type { Sampled } from "../../src/model/run/sampler.ts";
+import type { Launched, StepInputs, StepOutputs } from "../../src/model/run/step.ts";
 import { ModelEngine, type StepResult } from "../../src/worker/model-engine.ts";
 import { nextToken } from "../support/block-model.ts";
 

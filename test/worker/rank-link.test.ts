@@ -3,7 +3,7 @@ import { deserialize, serialize } from "bun:jsc";
 import { afterEach, expect, test } from "bun:test";
 import { MessageChannel, receiveMessageOnPort } from "node:worker_threads";
 import { send } from "../../src/engine/mailbox.ts";
-import type { StepInputs } from "../../src/model/run/runner.ts";
+import type { StepInputs } from "../../src/model/run/step.ts";
 import { evenly } from "../../src/model/weights/stages.ts";
 import type { FromRank, FromRankUser, ToRank, ToRankUser } from "../../src/ranks/protocol.ts";
 import { RankLink } from "../../src/worker/rank-link.ts";

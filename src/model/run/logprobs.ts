@@ -1,5 +1,5 @@
-// Log-probabilities of tokens, from the logits as the model gave them. Whole rows of a vocabulary stay on the
-// device: what is read is a number a token and a few of the most likely ones.
+// Log-probabilities of tokens, from the model's unchanged logits. Rows of a whole vocabulary stay on the device: the
+// host reads one number per token and a few for the most likely ones.
 import type { Device } from "../../device/device.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import {
@@ -13,19 +13,25 @@ import {
   takeAlongAxis,
 } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
+import type { Model } from "../contract/model.ts";
+
+/** Tokens of a prompt to score, with `top` alternatives each: `next` follow the token at `at`. */
+export type PromptScore = { at: number; next: Uint32Array; top: number };
 
 export type TokenLogprob = { token: number; logprob: number };
 
-/** How likely a token was, and which were the most likely. */
+/** The token's log-probability, and the most likely tokens. */
 export type Score = { logprob: number | undefined; top: TokenLogprob[] };
 
-/** Scores in the making. Evaluate `pending`, then `read`. */
+/** Scores that are being computed. Evaluate `pending`, then call `read`. */
 export type Scoring = { pending: readonly MlxArray[]; read(): Score[] };
 
-/** Of one array with a row a token, while a prompt is scored: several are there at a time. */
+/** Maximum bytes of logits per piece of a prompt; a few arrays of this size exist at a time. */
 const PIECE_BYTES = 2 ** 24;
 
-/** logits (R, V), tokens (R), each with so many of the most likely. In a scope: it makes arrays. */
+/**
+ * logits (R, V), tokens (R), with `tops[i]` of the most likely tokens for row i. Call it in a scope: it makes arrays.
+ */
 export function scoreTokens(
   device: Device,
   logits: MlxArray,
@@ -57,7 +63,7 @@ export function scoreTokens(
   };
 }
 
-/** logits (R, V) -> of each row the logits of its own tokens. In a scope: it makes arrays. */
+/** logits (R, V) -> for each row, the logits of its own `tokens`. Call it in a scope: it makes arrays. */
 export function pickLogits(
   { stage, fetch }: Device,
   logits: MlxArray,
@@ -65,9 +71,7 @@ export function pickLogits(
 ): { pending: readonly MlxArray[]; read(): number[][] } {
   const width = Math.max(...tokens.map(({ length }) => length));
   const columns = new Int32Array(tokens.length * width);
-  tokens.forEach((own, row) => {
-    columns.set(own, row * width);
-  });
+  for (const [row, own] of tokens.entries()) columns.set(own, row * width);
   const picked = takeAlongAxis(logits, stage(columns, [tokens.length, width]));
   const values = fetch(astype(picked, "float32"));
   return {
@@ -80,29 +84,24 @@ export function pickLogits(
 }
 
 /**
- * Scores a prompt: how likely each token was after the hidden state (N, D) before it. Piece by piece, each
- * read before the next is computed, so that memory does not grow with the prompt.
+ * Scores prompt tokens, each from the hidden state (T, D) before it. Each piece is read before the next is computed, so
+ * that memory does not grow with the prompt.
  */
 export function scorePrompt(
   device: Device,
+  { logits, shape }: Pick<Model, "logits"> & { shape: Pick<Model["shape"], "vocabulary"> },
   hidden: MlxArray,
-  tokens: Uint32Array,
-  top: number,
-  { logits, vocabulary }: { logits(hidden: MlxArray): MlxArray; vocabulary: number },
+  { at, next, top }: PromptScore,
 ): Score[] {
-  const rows = Math.max(1, Math.floor(PIECE_BYTES / (vocabulary * Float32Array.BYTES_PER_ELEMENT)));
+  const rowBytes = shape.vocabulary * Float32Array.BYTES_PER_ELEMENT;
+  const rows = Math.max(1, Math.floor(PIECE_BYTES / rowBytes));
   const scores: Score[] = [];
-  for (let from = 0; from < tokens.length; from += rows) {
+  for (let from = 0; from < next.length; from += rows) {
     using _ = new Scope();
-    const to = Math.min(from + rows, tokens.length);
-    const tops = Array<number>(to - from).fill(top);
-    const piece = logits(slice(hidden, 0, from, to));
-    const { pending, read } = scoreTokens(
-      device,
-      piece,
-      device.stage(tokens.slice(from, to)),
-      tops,
-    );
+    const tokens = next.slice(from, from + rows);
+    const tops = Array<number>(tokens.length).fill(top);
+    const piece = logits(slice(hidden, 0, at + from, at + from + tokens.length));
+    const { pending, read } = scoreTokens(device, piece, device.stage(tokens), tops);
     evaluate(...pending);
     scores.push(...read());
   }

@@ -1,77 +1,36 @@
-// Runs the steps of a model: one forward pass over all rows, and a token for each row that is sampled. A step
-// is launched and read later; where the device lets steps overlap, the tokens that one draws go on to the
-// next without passing through the host. Steps of decoding rows alone are traced, once for each of a few
-// batch sizes, so that on CUDA they are a single launch; steps with prompts where the device records those too.
+// Runs the steps of a model: one forward pass over all rows, and a token for each sampled row. Steps are launched and
+// read later, so that they can overlap. Decode steps are traced once per padded batch size, so that on CUDA each is a
+// single launch; steps with prompts are traced if the device records those too.
 import { type Device, type Traced, untraced } from "../../device/device.ts";
 import { BLOCK_TOKENS } from "../../kv/blocks.ts";
-import type { BlockCopy } from "../../kv/kv-cache.ts";
-import { asyncEvaluate, evaluate, type MlxArray } from "../../mlx/array.ts";
+import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import type { Group } from "../../mlx/distributed.ts";
-import { astype, less, maximum, slice, sum, take, where, zeros } from "../../mlx/ops.ts";
+import { astype, slice, sum, take, zeros } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
 import { BegunLayers } from "../contract/begun-layers.ts";
 import type { Model } from "../contract/model.ts";
 import type { DecodeInputs, StateRow, StateStore } from "../state/state-store.ts";
-import { type Score, scorePrompt } from "./logprobs.ts";
-import {
-  type Best,
-  type Draw,
-  draw,
-  inOrder,
-  type Lookback,
-  type Sampled,
-  type SampleRow,
-} from "./sampler.ts";
-
-/** All that a step needs, as plain data: it could come from another process. */
-export type StepInputs = {
-  /** The tokens of all rows, one row after the other. */
-  tokens: Uint32Array;
-  /** Where a token is not known yet: which of the samples of the step before it is; -1 where it is known. */
-  fed?: Int32Array | undefined;
-  rows: readonly StateRow[];
-  copies: readonly BlockCopy[];
-  /** Which of the tokens are sampled, and how. */
-  samples: readonly { at: number; row: SampleRow }[];
-  /** Where it is asked how likely these tokens were, each after the token at `at` and following. */
-  scores: readonly { at: number; next: Uint32Array; top: number }[];
-  /** Spans of tokens whose hidden states are added up. */
-  sums: readonly { from: number; to: number }[];
-};
-
-/** In the order of the inputs. */
-export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32Array[] };
-
-/** A step under way. */
-export type Launched = {
-  /**
-   * Draws for the rows that look back, with what each looks back at, in their order. Once: after the step before
-   * was read, and before the next one is launched. Where it throws, so will `read`.
-   */
-  draw(lookbacks: readonly Lookback[]): void;
-  /** Waits for it. Once, in the order of the launches. Rows that look back have no token unless they were drawn. */
-  read(): StepOutputs;
-};
+import { scorePrompt } from "./logprobs.ts";
+import { SampledStep } from "./sampled-step.ts";
+import type { Best, SampleRow } from "./sampler.ts";
+import type { Forward, Launched, StepInputs } from "./step.ts";
+import { StepOrder } from "./step-order.ts";
 
 export class Runner {
-  /** How many forward passes there were. */
+  /** Forward passes so far. */
   forwards = 0;
   readonly #device: Device;
   readonly #model: Model;
   readonly #store: StateStore;
   readonly #group: Group | undefined;
-  readonly #isStage: boolean;
   readonly #weightBytes: number;
-  /** Steps by their shapes. */
+  /** Traced steps by shape. */
   readonly #traced = new Map<string, Traced>();
-  /** What the last step draws. */
-  #drawn: MlxArray | undefined;
-  /** Something that the last step makes, until that is read: what comes next goes behind it. */
-  #latest: MlxArray | undefined;
+  readonly #order: StepOrder;
 
   /**
-   * Of a model that is divided among the ranks of a group: the first rank draws, and the others follow its steps. Where
-   * it is the first of several stages, what the last stage makes of a step is not waited for before the step is read.
+   * `group`: with tensor parallelism the first rank samples, and the others follow its steps. `isStage`: the first of
+   * several pipeline stages waits for the last stage only when a step is read.
    */
   constructor(
     device: Device,
@@ -84,38 +43,28 @@ export class Runner {
     this.#group = group;
     this.#model = model;
     this.#store = store;
-    this.#isStage = isStage;
     this.#weightBytes = weightBytes;
+    this.#order = new StepOrder({ device, store, group }, isStage);
   }
 
-  /** Steps under way at most, the one that is read among them. */
+  /** Maximum steps in flight, including the one that is read. */
   get depth(): number {
     return this.#device.depth;
   }
 
-  /** Whether a step may be launched before the one before it is read, and so go on with tokens that nobody knows yet. */
-  get #overlaps(): boolean {
-    return this.depth > 1 || this.#group !== undefined;
-  }
-
-  /** `landOthers` reads the steps before: it is called where the launch takes so long that they come to their end. */
+  /** `landOthers` reads the previous steps; a launch that outlasts them calls it. */
   launch(inputs: StepInputs, landOthers?: () => void): Launched {
     using _ = new Scope();
     this.forwards += 1;
-    const { rows, copies, samples, scores, sums } = inputs;
-    const isDecode =
-      copies.length + scores.length + sums.length === 0 &&
-      samples.length === rows.length &&
-      rows.every(({ count }) => count === 1);
-    const forward = isDecode
+    const forward = isDecode(inputs)
       ? this.#decode(inputs)
       : (this.#prompts(inputs) ?? this.#mixed(inputs, landOthers));
-    return this.#group && this.#group.rank > 0
-      ? this.#follow(inputs, forward)
-      : this.#start(inputs, forward);
+    if (this.#group && this.#group.rank > 0) return this.#follow(inputs, forward);
+    const context = { device: this.#device, model: this.#model, order: this.#order };
+    return new SampledStep(context, inputs, forward);
   }
 
-  /** Runs every batch size once, where that compiles something. */
+  /** Runs every batch size, if the device compiles kernels or records steps. */
   warmUp(
     maxBatch: number,
     maxLength: number,
@@ -132,7 +81,6 @@ export class Runner {
     onStep(steps.length, steps.length);
   }
 
-  /** The rows of each. */
   #warmUpSteps(maxBatch: number, maxLength: number): (readonly StateRow[])[] {
     const store = this.#store;
     const steps: (readonly StateRow[])[] = [1, maxBatch].map((beside) => [
@@ -148,27 +96,27 @@ export class Runner {
         const { parts } = store.decodeInputs(rows).shape;
         if (tried.has(parts)) continue;
         tried.add(parts);
-        // A step is recorded the second time.
+        // The second run records the step.
         steps.push(rows, rows);
       }
     }
     return steps;
   }
 
-  /** After everything that was launched has been read. */
+  /** Call after every launched step was read. */
   free(): void {
-    this.#drawn?.free();
+    this.#order.free();
     for (const each of this.#traced.values()) each.free();
   }
 
   #mixed(inputs: StepInputs, landOthers: (() => void) | undefined): Forward {
     const { rows, samples, scores, sums } = inputs;
     const { stage, fetch } = this.#device;
-    const tokens = this.#ordered(this.#tokens(inputs, inputs.tokens.length), inputs);
+    const tokens = this.#order.tokens(inputs, inputs.tokens.length);
     const at = samples.map((sample) => sample.at);
-    // Something must be waited for.
+    // Without samples the first token stands in: the step must have an output to wait for.
     const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
-    // Where nothing is asked of the other tokens, the last layer has less to compute.
+    // Without scores and sums the last layer computes the sampled tokens alone.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
     using begun = this.#beginsEarly(tokens.size) ? new BegunLayers(landOthers) : undefined;
     const step = this.#store.begin(rows, (queries) => begun?.start(queries));
@@ -182,60 +130,53 @@ export class Runner {
     return { hidden, added, logits, best: { indices, highest } };
   }
 
-  /** Of ranks none begins with what another does not expect yet. */
+  /** Never on ranks: a rank must not start collectives that the others do not expect yet. */
   #beginsEarly(tokens: number): boolean {
-    if (this.#group || this.#isStage) return false;
+    if (this.#group || this.#order.isStage) return false;
     return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
   }
 
-  /** Padded, where the device records such steps: there are few shapes of them then. */
+  /** A padded step with prompts, if the device records such steps: padding leaves few shapes. */
   #prompts(inputs: StepInputs): Forward | undefined {
     const { rows, tokens, copies, samples, scores, sums } = inputs;
     const size = this.#device.paddedTokens?.(tokens.length, this.#weightBytes);
-    if (size === undefined || this.#group || this.#isStage) return undefined;
+    if (size === undefined || this.#group || this.#order.isStage) return undefined;
     if (copies.length + scores.length + sums.length > 0) return undefined;
-    const all = this.#withPadding(rows, size);
+    const all = this.#withPadding(rows, size, samples.length);
     const taken = this.#store.promptInputs(all);
     if (!taken) return undefined;
-    const sampled = new Int32Array(all.length).fill(earliestToken(all));
+    const { length } = all;
+    const { arrays, width } = taken;
+    const sampled = new Int32Array(length).fill(earliestToken(all));
     sampled.set(samples.map(({ at }) => at));
-    const staged = [sampled, ...taken.arrays].map((each) => this.#device.stage(each));
-    const ordered = this.#ordered(this.#tokens(inputs, size), inputs);
-    const prompts = this.#promptsOf(size, all.length, taken.width);
+    const staged = [sampled, ...arrays].map((each) => this.#device.stage(each));
+    const ordered = this.#order.tokens(inputs, size);
+    const prompts = this.#tracedOf(
+      `prompts ${size} ${length} ${width}`,
+      (tokens, [at, ...arrays]) => this.#model.forward(tokens, this.#store.promptStep(arrays), at),
+      () => this.#promptRehearsal(size, length, width),
+    );
     const given = [ordered, ...staged];
     const isBeside = rows.some(({ count }) => count === 1);
     const made = isBeside ? prompts.callBeside?.(...given) : undefined;
     const [indices, highest, logits] = made ?? prompts.call(...given);
     const best = { indices: indices!, highest: highest! };
-    // Where nothing is sampled they are all that can be waited for.
+    // Without samples these are the only outputs to wait for.
     return { hidden: best.indices, added: [], logits: logits!, best };
   }
 
-  /** Behind the rows nobody's tokens until there are so many, and rows without tokens until there is a usual number. */
-  #withPadding(rows: readonly StateRow[], size: number): StateRow[] {
+  /** Pads with scratch tokens to `size` tokens, and with empty rows to 8, 32, 128 ... rows, at least one per sample. */
+  #withPadding(rows: readonly StateRow[], size: number, samples: number): StateRow[] {
     const all = [...rows];
     for (let left = size - tokensOf(rows); left > 0; left -= BLOCK_TOKENS) {
       all.push(this.#store.scratchRow(0, Math.min(left, BLOCK_TOKENS)));
     }
-    const usual = 8 * 4 ** Math.max(0, Math.ceil(Math.log2(all.length / 8) / 2));
-    return [...all, ...Array<StateRow>(usual - all.length).fill(this.#store.scratchRow(0, 0))];
+    const least = all.length;
+    const padded = 8 * 4 ** Math.max(0, Math.ceil(Math.log2(least / 8) / 2));
+    return [...all, ...Array<StateRow>(padded - all.length).fill(this.#store.scratchRow(0, 0))];
   }
 
-  /** tokens (T), which of them are sampled (R), arrays of `promptInputs` -> as of decoding */
-  #promptsOf(size: number, rows: number, width: number): Traced {
-    return this.#tracedOf(
-      `prompts ${size} ${rows} ${width}`,
-      ([tokens, sampled, ...arrays]) => {
-        const hidden = this.#model.forward(tokens!, this.#store.promptStep(arrays), sampled!);
-        const { best, logits } = this.#logits(hidden);
-        return [best.indices, best.highest, logits];
-      },
-      () => this.#promptRehearsal(size, rows, width),
-    );
-  }
-
-  #promptRehearsal(size: number, rows: number, width: number): MlxArray[] {
-    const { stage } = this.#device;
+  #promptRehearsal(size: number, rows: number, width: number): Integers[] {
     const longest = width * BLOCK_TOKENS;
     const all: StateRow[] = [];
     for (let left = size; left > 0; left -= longest) {
@@ -244,7 +185,7 @@ export class Runner {
     }
     const empty = Array<StateRow>(rows - all.length).fill(this.#store.scratchRow(0, 0));
     const { arrays } = this.#store.promptInputs([...all, ...empty])!;
-    return [new Uint32Array(size), new Int32Array(rows), ...arrays].map((each) => stage(each));
+    return [new Uint32Array(size), new Int32Array(rows), ...arrays];
   }
 
   #decode(inputs: StepInputs): Forward {
@@ -253,226 +194,94 @@ export class Runner {
     const padding = this.#store.scratchRow(0, 1);
     const all = [...rows, ...Array<StateRow>(size - rows.length).fill(padding)];
     const { arrays, shape } = this.#store.decodeInputs(all);
-    const decoding = this.#decodingOf(size, shape);
-    const tokens = this.#ordered(this.#tokens(inputs, size), inputs);
+    const decoding = this.#tracedOf(
+      `${size} ${shape.width} ${shape.parts}`,
+      (tokens, arrays) => this.#model.forward(tokens, this.#store.decodeStep(arrays, shape)),
+      () => this.#rehearsal(size, shape),
+    );
+    const tokens = this.#order.tokens(inputs, size);
     const staged = arrays.map((each) => this.#device.stage(each));
     const [indices, highest, logits] = decoding.call(tokens, ...staged);
     return { added: [], logits: logits!, best: { indices: indices!, highest: highest! } };
   }
 
-  /** tokens (B), arrays of `decodeInputs` -> the most likely tokens (B), their logits (B), all logits (B, V) */
-  #decodingOf(size: number, shape: DecodeInputs["shape"]): Traced {
-    return this.#tracedOf(
-      `${size} ${shape.width} ${shape.parts}`,
-      ([tokens, ...arrays]) => {
-        const step = this.#store.decodeStep(arrays, shape);
-        const { best, logits } = this.#logits(this.#model.forward(tokens!, step));
-        return [best.indices, best.highest, logits];
-      },
-      () => this.#rehearsal(size, shape),
+  /**
+   * A step of this shape: tokens (T) and integers -> the most likely tokens (R), their logits (R), all logits (R, V).
+   * Traces each shape once. On ranks steps are built anew each time: collectives on a CPU cannot be compiled or recorded
+   * for a GPU; rehearsing NCCL's until memory settles takes a different number of runs on each rank, so ranks would
+   * deadlock; and nothing may be evaluated before other ranks send their part.
+   */
+  #tracedOf(
+    key: string,
+    forward: (tokens: MlxArray, integers: readonly MlxArray[]) => MlxArray,
+    rehearsal: () => Integers[],
+  ): Traced {
+    const build = ([tokens, ...integers]: readonly MlxArray[]) => {
+      const { best, logits } = this.#logits(forward(tokens!, integers));
+      return [best.indices, best.highest, logits];
+    };
+    if (this.#group || this.#order.isStage) return untraced(build);
+    const { stage } = this.#device;
+    return this.#traced.getOrInsertComputed(key, () =>
+      this.#device.trace(build, () => rehearsal().map((each) => stage(each))),
     );
   }
 
-  /**
-   * One for each shape of steps, made when it first occurs. Those of ranks are built anew each time: collectives on a CPU
-   * have no place in a step that is compiled or recorded for a GPU; one with NCCL's is rehearsed until its memory settles,
-   * on one rank more often than on another, which would wait; and nothing may be evaluated ahead of what others send.
-   */
-  #tracedOf(key: string, ...[build, rehearsal]: Parameters<Device["trace"]>): Traced {
-    if (this.#group || this.#isStage) return untraced(build);
-    return this.#traced.getOrInsertComputed(key, () => this.#device.trace(build, rehearsal));
-  }
-
-  /** Inputs of such a step that are nobody's tokens. */
-  #rehearsal(size: number, { width }: DecodeInputs["shape"]): MlxArray[] {
-    const { stage } = this.#device;
+  /** Scratch tokens for a decode step of this shape. */
+  #rehearsal(size: number, { width }: DecodeInputs["shape"]): Integers[] {
     const row = this.#store.scratchRow(width * BLOCK_TOKENS - 1, 1);
-    const { arrays } = this.#store.decodeInputs(Array<StateRow>(size).fill(row));
-    return [stage(new Uint32Array(size)), ...arrays.map((each) => stage(each))];
+    return [
+      new Uint32Array(size),
+      ...this.#store.decodeInputs(Array<StateRow>(size).fill(row)).arrays,
+    ];
   }
 
   #logits(hidden: MlxArray): { logits: MlxArray; best: Best } {
     const logits = this.#model.logits(hidden);
     const { indices, highest } = this.#device.best(logits);
-    // In the type that is read: a conversion when the step is read would wait behind the next step.
+    // Converted here: a conversion in `read` would be queued after the next step.
     return { logits, best: { indices, highest: astype(highest, "float32") } };
   }
 
-  /** The step's tokens, some of which may be what the step before draws. */
-  #tokens({ tokens, fed }: StepInputs, size: number): MlxArray {
-    const { stage } = this.#device;
-    const known = new Uint32Array(size);
-    known.set(tokens);
-    if (!fed || !this.#drawn) return stage(known);
-    const drawn = this.#group ? this.#group.fromFirst(this.#drawn) : this.#drawn;
-    const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
-    if (isSame) return drawn;
-    const indices = new Int32Array(size).fill(-1);
-    indices.set(fed);
-    const from = stage(indices);
-    return where(less(from, 0), stage(known), take(drawn, maximum(from, 0)));
-  }
-
-  /** The tokens, not before the pools are as the step before and this step's block copies leave them. */
-  #ordered(tokens: MlxArray, { copies, fed }: StepInputs): MlxArray {
-    const { after } = this.#device;
-    const own = copies.filter(({ group }) => this.#store.hasGroup(group));
-    if (own.length > 0) return after(tokens, this.#store.copy(own, this.#latest));
-    // Fed tokens are made by the step before.
-    return fed || !this.#latest ? tokens : after(tokens, this.#latest);
-  }
-
-  #start({ samples, scores }: StepInputs, forward: Forward): Launched {
-    const { hidden, added, logits, best } = forward;
-    const rows = samples.map(({ row }) => row);
-    const indices = rows.map((_, i) => i);
-    const early = indices.filter((i) => !rows[i]!.looksBack);
-    const late = indices.filter((i) => rows[i]!.looksBack);
-    /** Freed when the step was read. */
-    const owned = new Set<MlxArray>();
-    /** Waited for where nothing of the step is read: otherwise steps would pile up on the device. */
-    let unread: readonly MlxArray[] = [];
-    const draws: (Draw & { members: readonly number[] })[] = [];
-    let isDrawn = false;
-    let failure: unknown;
-
-    const own = (arrays: readonly MlxArray[]) => {
-      for (const each of hold(arrays)) owned.add(each);
-      return arrays;
-    };
-    const drawRows = (
-      members: readonly number[],
-      lookbacks: readonly Lookback[],
-    ): readonly MlxArray[] => {
-      if (members.length === 0) return [];
-      const some = members.map((row, i) =>
-        lookbacks[i] ? { ...rows[row]!, ...lookbacks[i] } : rows[row]!,
-      );
-      const made = draw(this.#device, logits!, some, members, best!);
-      draws.push({ members, ...made });
-      return own(made.pending);
-    };
-    /** The next step takes its tokens from these, where it may be launched before they are read. */
-    const passOn = (): readonly MlxArray[] => {
-      isDrawn = true;
-      if (draws.length === 0 || this.#isStage || !this.#overlaps) return [];
-      const all = astype(inOrder(this.#device, draws), "uint32");
-      // Other ranks know of no padding.
-      const next = hold(this.#group ? slice(all, 0, 0, rows.length) : all);
-      if (this.#drawn) owned.add(this.#drawn);
-      this.#drawn = next;
-      return [next];
-    };
-    const start = (arrays: readonly MlxArray[]) => {
-      // The next step's layers would be computed behind what the last stage has not sent yet.
-      if (this.#isStage) {
-        unread = [...unread, ...arrays];
-        return;
-      }
-      asyncEvaluate(...new Set(arrays));
-      this.#latest = arrays[0];
-    };
-    const free = () => {
-      if (this.#latest && owned.has(this.#latest)) this.#latest = undefined;
-      for (const each of owned) each.free();
-    };
-
-    try {
-      // Without samples there is nothing else to evaluate, and keys and values must be written all the same.
-      const kept = hidden && (samples.length === 0 || scores.length > 0) ? own([hidden]) : [];
-      if (samples.length === 0) unread = kept;
-      // The device computes these logits while the masks are made.
-      if (late.length > 0) own([logits!, best!.indices, best!.highest]);
-      const waiting = late.length > 0 ? [logits!] : [];
-      const drawn = drawRows(early, []);
-      start([...drawn, ...own(added), ...kept, ...waiting, ...(late.length === 0 ? passOn() : [])]);
-    } catch (error) {
-      free();
-      throw error;
-    }
-    return {
-      draw: (lookbacks) => {
-        if (isDrawn) return;
-        using _ = new Scope();
-        try {
-          start([...drawRows(late, lookbacks), ...passOn()]);
-        } catch (error) {
-          isDrawn = true;
-          failure = error;
-          throw error;
-        }
-      },
-      read: () => {
-        try {
-          // Its blocks are about to be another sequence's: what it writes must be there before.
-          if (failure || !isDrawn) evaluate(logits!);
-          if (failure) throw failure;
-          if (unread.length > 0) evaluate(...unread);
-          const sampled = rows.map((): Sampled => ({ token: undefined }));
-          for (const { members, read } of draws) {
-            read().forEach((each, i) => {
-              sampled[members[i]!] = each;
-            });
-          }
-          return {
-            sampled,
-            scored: scores.map(({ at, next, top }) => this.#score(hidden!, at, next, top)),
-            sums: added.map((each) => Float32Array.from(each.numbers())),
-          };
-        } finally {
-          free();
-        }
-      },
-    };
-  }
-
-  /** Another rank draws, of logits that this one has a part of. */
+  /** Another rank samples, from logits that this rank has a part of. */
   #follow({ samples, scores }: StepInputs, { hidden, added, logits }: Forward): Launched {
+    const order = this.#order;
     const kept = hidden && (!logits || scores.length > 0) ? [hidden] : [];
     const owned = hold([...(logits ? [logits] : []), ...kept, ...added]);
-    asyncEvaluate(...owned);
-    this.#latest = owned[0];
-    if (samples.length > 0) {
-      this.#drawn?.free();
-      this.#drawn = hold(zeros([samples.length], "uint32"));
-    }
+    order.begin(owned);
+    const { length } = samples;
+    if (length > 0) order.feed(zeros([length], "uint32"), length).before?.free();
     return {
       draw() {},
       read: () => {
         try {
           evaluate(...owned);
-          for (const { at, next, top } of scores) this.#score(hidden!, at, next, top);
+          for (const each of scores) scorePrompt(this.#device, this.#model, hidden!, each);
           return { sampled: [], scored: [], sums: [] };
         } finally {
-          if (this.#latest === owned[0]) this.#latest = undefined;
-          for (const each of owned) each.free();
+          order.release(owned);
         }
       },
     };
   }
-
-  #score(hidden: MlxArray, at: number, next: Uint32Array, top: number): Score[] {
-    using _ = new Scope();
-    const { logits, shape } = this.#model;
-    const rows = slice(hidden, 0, at, at + next.length);
-    return scorePrompt(this.#device, rows, next, top, { logits, vocabulary: shape.vocabulary });
-  }
 }
 
-/** What a forward pass makes, with logits where rows are sampled. */
-type Forward = {
-  /** (T, D), but of recorded steps. */
-  hidden?: MlxArray;
-  added: readonly MlxArray[];
-  logits?: MlxArray;
-  best?: Best;
-};
+type Integers = Uint32Array | Int32Array;
+
+/** Whether each row has one token, sampled once. */
+function isDecode({ rows, copies, samples, scores, sums }: StepInputs): boolean {
+  return (
+    copies.length + scores.length + sums.length === 0 &&
+    samples.length === rows.length &&
+    rows.every(({ count }) => count === 1)
+  );
+}
 
 function tokensOf(rows: readonly StateRow[]): number {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-/** Which has the least to attend to. */
+/** The token with the shortest context: the cheapest to sample for padding. */
 function earliestToken(rows: readonly StateRow[]): number {
   let [earliest, least, at] = [0, Infinity, 0];
   for (const { start, count } of rows) {

@@ -1,9 +1,9 @@
-// Draws a token for each row of logits, on the device, all rows of a kind at once. Every row has its own
-// parameters. Rows are grouped by what they need, so that a greedy row costs an argmax and nothing else.
+// Samples a token for each row of logits, on the device. Each row has its own parameters. Rows are grouped by kind, so
+// that greedy rows cost only an argmax.
 //
-// A draw takes one number between 0 and 1, hashed on the host from the request's seed and how many tokens
-// it has: the token is the first whose cumulative probability exceeds it. So a seeded request draws the
-// same alone, in a batch, and when it is recomputed after it was preempted.
+// A row uses one random number in [0, 1), hashed on the host from the request's seed and its number of output tokens:
+// it draws the first token whose cumulative probability exceeds that number. So a seeded request draws the same tokens
+// alone, in a batch, and when it is recomputed after a preemption.
 import type { Device } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -37,67 +37,63 @@ import { pickLogits, type Score, scoreTokens } from "./logprobs.ts";
 import type { TokenCounts } from "./token-counts.ts";
 
 export type Sampling = {
-  /** 0 is greedy. */
+  /** 0 means greedy. */
   temperature: number;
   topK?: number | undefined;
   topP?: number | undefined;
   minP?: number | undefined;
-  /** By default a random one. */
+  /** Random by default. */
   seed?: number | undefined;
-  /** Over the prompt and the output; 1 is none. */
+  /** Applies to prompt and output; 1 disables it. */
   repetitionPenalty?: number | undefined;
-  /** Over the output. */
+  /** Apply to the output. */
   presencePenalty?: number | undefined;
   frequencyPenalty?: number | undefined;
   logitBias?: ReadonlyMap<number, number> | undefined;
-  /** Log-probabilities of each token and of so many others. */
+  /** Return the log-probability of each token and of this many most likely ones. */
   logprobs?: number | undefined;
-  /** Tokens whose logits are returned with each token, as the model gave them. */
+  /** Return the model's unchanged logits of these tokens with each token. */
   logitsOf?: readonly number[] | undefined;
 };
 
-/** A row to draw for. */
 export type SampleRow = {
   sampling: Sampling & { seed: number };
-  /** How many tokens of output come before the one that is drawn, known or not. */
+  /** Number of output tokens before this one, read or not. */
   index: number;
-  /** It has penalties or a grammar: it is drawn with a `Lookback`, once all tokens before are known. */
+  /** Has penalties or a grammar: drawn with a `Lookback` once all previous tokens are known. */
   looksBack?: boolean | undefined;
 };
 
-/** What follows from the tokens before the one that is drawn. */
+/** Derived from the previous tokens. */
 export type Lookback = {
-  /** With penalties. */
   counts?: Pick<TokenCounts, "tokens" | "outputCounts"> | undefined;
-  /** With a grammar: a bit for each token that is allowed, or that the mask did not arrive in time. */
+  /** A bit for each token that the grammar allows; "late" if the mask did not arrive in time. */
   mask?: Uint32Array | "late" | undefined;
 };
 
-/** No token: the logits were NaN, or nothing was allowed; or the mask was late, and it is drawn again. */
+/** Without a token the logits were NaN or nothing was allowed; or the mask was late, and the row is drawn again. */
 export type Sampled = {
   token: number | undefined;
   isLate?: boolean;
-  /** Of `logitsOf`. */
   logits?: number[];
 } & Partial<Score>;
 
-/** Tokens of some rows in the making. Evaluate `pending`, then `read`. */
+/** Tokens that are being drawn. Evaluate `pending`, then call `read`. */
 export type Draw = {
-  /** One a row, in order, any where nothing is drawn; behind them may be those of padding. */
+  /** One token per row, arbitrary for rows that are not drawn; padding rows may follow. */
   tokens: MlxArray;
   pending: readonly MlxArray[];
   read(): Sampled[];
 };
 
-/** Of each row of logits the highest, and its token. */
+/** The argmax of each row of logits, and its logit. */
 export type Best = ReturnType<Device["best"]>;
 
-/** A row with what it is drawn with. */
 export type DrawRow = SampleRow & Lookback;
 
 /**
- * logits (R, V), of which rows[i] is row at[i]. `best` spares greedy rows their argmax. A row whose mask is late
- * stays undrawn. In a scope: it makes arrays.
+ * logits (R, V); rows[i] is drawn from row at[i]. `best` spares greedy rows their argmax. Rows with a late mask are
+ * not drawn. Call it in a scope: it makes arrays.
  */
 export function draw(
   device: Device,
@@ -113,50 +109,29 @@ export function draw(
   const draws = [...groups].map(([kind, members]) => {
     const all = members.map((i) => at[i]!);
     if (kind === PLAIN) {
-      // Those of padding may stay behind them: a recorded step takes them as they are.
+      // Padding rows may stay at the end: a recorded step takes them as they are.
       if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
-      const [tokens, highest] = [best.indices, best.highest].map((each) =>
-        device.fetch(rowsOf(device, each, all)),
-      );
-      return { members, tokens: tokens!, highest: highest! };
+      const own = (each: MlxArray) => device.fetch(rowsOf(device, each, all));
+      return { members, tokens: own(best.indices), highest: own(best.highest) };
     }
     const x = astype(rowsOf(device, logits, all), "float32"); // (G, V)
     const group = members.map((i) => rows[i]!);
     return { members, ...drawGroup(device, x, group) };
   });
   const tokens = inOrder(device, draws);
-  const scored = [...rows.keys()].filter(
-    (i) => rows[i]!.sampling.logprobs !== undefined && !isLate[i],
-  );
+  const asking = (key: "logprobs" | "logitsOf") =>
+    [...rows.keys()].filter((i) => rows[i]!.sampling[key] !== undefined && !isLate[i]);
+  const placesOf = (members: readonly number[]) => members.map((i) => at[i]!);
+  const logitsAt = (members: readonly number[]) => rowsOf(device, logits, placesOf(members));
+  const scored = asking("logprobs");
   const tops = scored.map((i) => rows[i]!.sampling.logprobs!);
   const scoring =
     scored.length > 0
-      ? scoreTokens(
-          device,
-          rowsOf(
-            device,
-            logits,
-            scored.map((i) => at[i]!),
-          ),
-          rowsOf(device, tokens, scored),
-          tops,
-        )
+      ? scoreTokens(device, logitsAt(scored), rowsOf(device, tokens, scored), tops)
       : undefined;
-  const picked = [...rows.keys()].filter(
-    (i) => rows[i]!.sampling.logitsOf !== undefined && !isLate[i],
-  );
-  const picking =
-    picked.length > 0
-      ? pickLogits(
-          device,
-          rowsOf(
-            device,
-            logits,
-            picked.map((i) => at[i]!),
-          ),
-          picked.map((i) => rows[i]!.sampling.logitsOf!),
-        )
-      : undefined;
+  const picked = asking("logitsOf");
+  const wanted = picked.map((i) => rows[i]!.sampling.logitsOf!);
+  const picking = picked.length > 0 ? pickLogits(device, logitsAt(picked), wanted) : undefined;
   return {
     tokens,
     pending: [
@@ -176,26 +151,29 @@ export function draw(
         });
       }
       const scores = scoring?.read() ?? [];
-      scored.forEach((i, at) => {
+      for (const [at, i] of scored.entries()) {
         if (sampled[i]!.token !== undefined) Object.assign(sampled[i]!, scores[at]!);
-      });
+      }
       const values = picking?.read() ?? [];
-      picked.forEach((i, at) => {
+      for (const [at, i] of picked.entries()) {
         if (sampled[i]!.token !== undefined) sampled[i]!.logits = values[at]!;
-      });
+      }
       return sampled;
     },
   };
 }
 
-/** Whether nothing but its most likely token is wanted of a row. */
+/** Whether the row needs only its argmax. */
 function isMostLikely(row: DrawRow): boolean {
   const { logprobs, logitsOf } = row.sampling;
   if (logprobs !== undefined || logitsOf !== undefined || row.mask === "late") return false;
   return kindOf(row) === PLAIN;
 }
 
-/** What most steps draw. It goes without all that others need: on a CPU a step leaves none of it in the caches. */
+/**
+ * The common case, without the bookkeeping of the general one, which on a CPU would evict the step's data from
+ * caches.
+ */
 function mostLikely(count: number, { indices, highest }: Best): Draw {
   return {
     tokens: indices,
@@ -218,7 +196,7 @@ function areFirst(at: readonly number[]): boolean {
   return at.every((row, i) => row === i);
 }
 
-/** Tokens that were drawn group by group, in the order of their rows. */
+/** Tokens that were drawn by groups, in the order of their rows. */
 export function inOrder(
   { stage, fetch }: Device,
   groups: readonly { members: readonly number[]; tokens: MlxArray }[],
@@ -233,12 +211,12 @@ export function inOrder(
   return fetch(take(concatenate(parts), stage(places)));
 }
 
-// ---- What a row needs
+// ---- How a row is drawn
 
-/** Greedy, and nothing changes the logits. */
+/** Greedy with unchanged logits. */
 const PLAIN = "greedy";
 
-/** Below it a row is greedy: logits divided by less may be too large for float32. */
+/** Rows with a lower temperature are greedy: the divided logits could overflow float32. */
 const COLDEST = 1e-5;
 
 /** Rows of one kind are drawn together. */
@@ -253,18 +231,14 @@ function methodOf({ temperature, topK = 0, topP = 1, minP = 0 }: Sampling) {
   return topK > 0 || topP < 1 || minP > 0 ? "truncated" : "whole";
 }
 
-/** Whether there are penalties, for which tokens must be counted. */
+/** Whether the row has penalties, which need token counts. */
 export function isPenalized(sampling: Sampling): boolean {
   const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
   return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
 }
 
-/** logits (G, V) of rows of one kind. */
-function drawGroup(
-  device: Device,
-  logits: MlxArray,
-  rows: readonly DrawRow[],
-): { tokens: MlxArray; highest: MlxArray } {
+/** logits (G, V) of rows of one kind */
+function drawGroup(device: Device, logits: MlxArray, rows: readonly DrawRow[]) {
   const { sampling, counts, mask } = rows[0]!;
   let x = logits;
   if (counts) x = penalize(device, x, rows);
@@ -276,12 +250,12 @@ function drawGroup(
   return { tokens: device.fetch(tokens), highest: device.fetch(highest) };
 }
 
-// ---- What changes the logits
+// ---- Changes to the logits
 
-/** vLLM's and OpenAI's: repetition over prompt and output, presence and frequency over the output. */
+/** As in vLLM and OpenAI's API: repetition applies to prompt and output, presence and frequency to the output. */
 function penalize(device: Device, x: MlxArray, rows: readonly DrawRow[]): MlxArray {
   const counted = rows.map(({ counts }) => counts!);
-  // Rows are padded with their first token again: it gets the same value twice.
+  // Shorter rows repeat their first token, which is written twice with the same value.
   const { indices, values: output } = perToken(
     device,
     counted.map(({ tokens, outputCounts }) => ({ tokens, values: outputCounts })),
@@ -313,7 +287,7 @@ function bias(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray
 
 type TokenValues = { tokens: Int32Array; values: Float32Array };
 
-/** Tokens and their values (rows, the most there are), shorter rows padded. */
+/** Tokens and their values (rows, maximum tokens), shorter rows padded. */
 function perToken(
   { stage }: Device,
   rows: readonly TokenValues[],
@@ -334,28 +308,24 @@ function perToken(
   return { indices: stage(indices, shape), values: stage(values, shape) };
 }
 
-/** One number a row (rows, 1). */
+/** One number per row (rows, 1). */
 function columnOf(
   { stage }: Device,
   rows: readonly SampleRow[],
   value: (sampling: Sampling) => number,
 ): MlxArray {
-  return stage(
-    Float32Array.from(rows, ({ sampling }) => value(sampling)),
-    [rows.length, 1],
-  );
+  const values = Float32Array.from(rows, ({ sampling }) => value(sampling));
+  return stage(values, [rows.length, 1]);
 }
 
 function sideBySide(masks: readonly Uint32Array[]): Uint32Array {
   const words = masks[0]!.length;
   const all = new Uint32Array(masks.length * words);
-  masks.forEach((mask, i) => {
-    all.set(mask, i * words);
-  });
+  for (const [i, mask] of masks.entries()) all.set(mask, i * words);
   return all;
 }
 
-// ---- How a token is drawn from them
+// ---- Drawing a token
 
 const methods = {
   whole: (device: Device, x: MlxArray, rows: readonly SampleRow[]) =>
@@ -364,13 +334,11 @@ const methods = {
 };
 
 function heated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
-  return divide(
-    x,
-    columnOf(device, rows, ({ temperature }) => temperature),
-  );
+  const temperatures = columnOf(device, rows, ({ temperature }) => temperature);
+  return divide(x, temperatures);
 }
 
-/** Of the most probable: top_k of them, then top_p of their sum, then min_p of the first's own. */
+/** Keeps the most probable tokens: top_k, then top_p of their sum, then min_p of the first one's probability. */
 function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(device, x, rows);
   const order = argsort(negative(scaled)); // (G, V)
@@ -385,12 +353,12 @@ function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]):
   const before = subtract(cumsum(first), first);
   const enough = less(before, multiply(topP, sum(first, -1, true)));
   const isLikely = greaterEqual(first, multiply(minP, max(first, -1, true)));
-  // The first is always kept, whatever a tiny top_p says.
+  // Keeps the first token even if top_p is tiny.
   const kept = where(logicalAnd(enough, isLikely), first, where(less(ranks, 1), first, 0));
   return squeeze(takeAlongAxis(order, indexAbove(device, kept, rows)), 1);
 }
 
-/** (G, 1): the first index whose cumulative weight exceeds the row's number, of all the weight. */
+/** (G, 1): the first index whose cumulative weight exceeds the row's random number times the total. */
 function indexAbove({ stage }: Device, weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const numbers = Float32Array.from(rows, ({ sampling, index }) =>
     unitNumber(sampling.seed, index),
@@ -402,7 +370,7 @@ function indexAbove({ stage }: Device, weights: MlxArray, rows: readonly SampleR
   return minimum(astype(index, "int32"), weights.shape[1]! - 1);
 }
 
-/** From 0 up to but without 1, in steps that float32 holds: what token number `index` draws with. */
+/** In [0, 1), in steps that float32 represents: the random number for output token `index`. */
 export function unitNumber(seed: number, index: number): number {
   const low = mix(seed >>> 0, index);
   const high = mix(Math.floor(seed / 2 ** 32) >>> 0, low);

@@ -1,10 +1,10 @@
-// Runs the steps of a rank that has some of a model's layers, and not the first: it computes as soon as it is told, and
-// what it makes goes on to the next rank.
+// Runs the steps of a pipeline rank other than the first: computes each step as soon as it arrives and sends the
+// hidden states to the next rank.
 import { array, evaluate } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 import type { Model } from "../contract/model.ts";
 import type { StateStore } from "../state/state-store.ts";
-import type { Launched, StepInputs } from "./runner.ts";
+import type { Launched, StepInputs } from "./step.ts";
 
 export class StageRunner {
   readonly #model: Model;

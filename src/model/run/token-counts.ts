@@ -1,9 +1,9 @@
-// How often each token stands in a sequence, for penalties. It keeps up with the sequence token by token, so
-// that a step costs what it adds and not the whole sequence again.
+// Counts each token of a sequence, for penalties. Updates incrementally, so that a step costs its new tokens and not
+// the whole sequence.
 
 export class TokenCounts {
   readonly #promptLength: number;
-  /** Token -> where it stands in the lists. */
+  /** Token -> its index in the lists. */
   readonly #at = new Map<number, number>();
   #tokens = new Int32Array(64);
   #counts = new Float32Array(64);
@@ -13,22 +13,22 @@ export class TokenCounts {
     this.#promptLength = promptLength;
   }
 
-  /** How many different tokens there are. */
+  /** Number of distinct tokens. */
   get size(): number {
     return this.#at.size;
   }
 
-  /** Each token once. */
+  /** Each distinct token once. */
   get tokens(): Int32Array {
     return this.#tokens.subarray(0, this.size);
   }
 
-  /** How often each of `tokens` stands in the output: 0 for those of the prompt alone. */
+  /** Occurrences of each of `tokens` in the output: 0 for tokens of the prompt alone. */
   get outputCounts(): Float32Array {
     return this.#counts.subarray(0, this.size);
   }
 
-  /** Counts what has come since; a sequence only grows. */
+  /** Counts the tokens added since the last call; a sequence only grows. */
   update(sequence: Uint32Array): void {
     for (; this.#counted < sequence.length; this.#counted++) {
       const at = this.#find(sequence[this.#counted]!);

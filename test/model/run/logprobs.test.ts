@@ -23,7 +23,8 @@ test("a long prompt with a large vocabulary is scored in pieces of bounded size"
     return made;
   };
   const device = deviceOf("cpu");
-  const scores = scorePrompt(device, hidden, next, 3, { logits, vocabulary });
+  const model = { logits, shape: { vocabulary } };
+  const scores = scorePrompt(device, model, hidden, { at: 0, next, top: 3 });
   expect(pieces.reduce((sum, [rows]) => sum + rows!, 0)).toBe(tokens);
   for (const [rows, columns] of pieces) {
     expect(rows! * columns! * 4).toBeLessThanOrEqual(2 ** 24);

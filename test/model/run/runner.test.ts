@@ -12,8 +12,9 @@ import { Scope } from "../../../src/mlx/scope.ts";
 import { BegunLayers } from "../../../src/model/contract/begun-layers.ts";
 import { groupsOf } from "../../../src/model/contract/states.ts";
 import type { LoadedModel } from "../../../src/model/load.ts";
-import { Runner, type StepInputs } from "../../../src/model/run/runner.ts";
+import { Runner } from "../../../src/model/run/runner.ts";
 import type { SampleRow } from "../../../src/model/run/sampler.ts";
+import type { StepInputs } from "../../../src/model/run/step.ts";
 import { StateStore } from "../../../src/model/state/state-store.ts";
 import { PlainAttention } from "../../../src/self-test/plain-attention.ts";
 import { PlainLatentAttention } from "../../../src/self-test/plain-latent-attention.ts";
@@ -29,6 +30,19 @@ useMlx();
 beforeAll(() => {
   model = loadTinyModel(tinyCase("llama"), { device: deviceOf("cpu") });
 });
+
+/** A runner of the model with so many blocks, freed at the end of the scope. */
+function runnerOn(device: Device, blocks: number) {
+  const store = new StateStore(device, model.states, { groups: [{ blocks }] }, model.dtype);
+  const runner = new Runner(device, model, store);
+  const free = () => {
+    runner.free();
+    store.free();
+  };
+  return Object.assign(runner, { [Symbol.dispose]: free });
+}
+
+const nothingElse = { copies: [], scores: [], sums: [] };
 
 /** How many rows are decoded, in how many parts, and the blocks that they read and write. */
 class Watched extends PlainAttention {
@@ -50,8 +64,7 @@ class Watched extends PlainAttention {
 test("warming up runs each batch size with every number of splits, on no block of the pool", () => {
   const attention = new Watched(model.states.kvs[0]!);
   const device = { ...plainGpu(), attention: () => attention };
-  const store = new StateStore(device, model.states, { groups: [{ blocks: 4 }] }, model.dtype);
-  const runner = new Runner(device, model, store);
+  using runner = runnerOn(device, 4);
   const told: number[][] = [];
   runner.warmUp(3, 2048, (...progress) => told.push(progress));
   const layers = model.states.kvs.length;
@@ -64,28 +77,14 @@ test("warming up runs each batch size with every number of splits, on no block o
   // Two steps with prompts, and each way twice.
   const total = 2 + 2 * ways.length;
   expect(told).toEqual(Array.from({ length: total + 1 }, (_, done) => [done, total]));
-  runner.free();
-  store.free();
 });
 
-/** Steps of these rows, one token each, as the runner on this device computes them. */
-function decodeWith(device: Device, rows: readonly SampleRow[]) {
-  const layout = { groups: [{ blocks: rows.length }] };
-  const store = new StateStore(device, model.states, layout, model.dtype);
-  const runner = new Runner(device, model, store);
-  const launched = runner.launch({
-    tokens: Uint32Array.from(rows, (_, i) => 10 + i),
-    rows: rows.map((_, i) => ({ start: 0, count: 1, tables: [[i]] })),
-    copies: [],
-    samples: rows.map((row, at) => ({ at, row })),
-    scores: [],
-    sums: [],
-  });
-  const free = () => {
-    runner.free();
-    store.free();
-  };
-  return { launched, free };
+/** Launches a step of these rows, one token each. */
+function decodeWith(runner: Runner, rows: readonly SampleRow[]) {
+  const tokens = Uint32Array.from(rows, (_, i) => 10 + i);
+  const samples = rows.map((row, at) => ({ at, row }));
+  const all = rows.map((_, i) => ({ start: 0, count: 1, tables: [[i]] }));
+  return runner.launch({ tokens, rows: all, samples, ...nothingElse });
 }
 
 const greedy: SampleRow = { sampling: { temperature: 0, seed: 1 }, index: 0 };
@@ -100,15 +99,12 @@ test("a sampled row leaves the others with the argmax that the traced step has c
       return gpu.best(x);
     },
   };
+  using runner = runnerOn(device, 8);
   const rows = Array.from({ length: 8 }, () => greedy);
-  const plain = decodeWith(device, rows);
-  const expected = plain.launched.read().sampled;
-  plain.free();
+  const expected = decodeWith(runner, rows).read().sampled;
   expect(counted.splice(0)).toEqual([8]);
   const hot: SampleRow = { sampling: { temperature: 1, seed: 7 }, index: 0 };
-  const mixed = decodeWith(device, rows.with(3, hot));
-  const { sampled } = mixed.launched.read();
-  mixed.free();
+  const { sampled } = decodeWith(runner, rows.with(3, hot)).read();
   // One argmax over the batch, and one over the row that is drawn.
   expect(counted).toEqual([8, 1]);
   expect(sampled.with(3, expected[3]!)).toEqual(expected);
@@ -119,10 +115,10 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
   const masked: SampleRow = { ...greedy, looksBack: true };
   const only = new Uint32Array(words);
   only[2] = 1 << 5;
-  const { launched, free } = decodeWith(plainGpu(), [greedy, masked, greedy, masked]);
+  using runner = runnerOn(plainGpu(), 4);
+  const launched = decodeWith(runner, [greedy, masked, greedy, masked]);
   launched.draw([{ mask: "late" }, { mask: only }]);
   const { sampled } = launched.read();
-  free();
   expect(sampled.map(({ token, isLate }) => [typeof token, isLate ?? false])).toEqual([
     ["number", false],
     ["undefined", true],
@@ -133,18 +129,14 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
 });
 
 test("a step that samples nothing is complete when it has been read", () => {
-  const device = deviceOf("cpu");
-  const store = new StateStore(device, model.states, { groups: [{ blocks: 1 }] }, model.dtype);
-  const runner = new Runner(device, model, store);
+  using runner = runnerOn(deviceOf("cpu"), 1);
   const rows = [{ start: 0, count: 8, tables: [[0]] }];
   const tokens = Uint32Array.from({ length: 8 }, (_, i) => i);
-  const step = runner.launch({ tokens, rows, samples: [], copies: [], scores: [], sums: [] });
+  const step = runner.launch({ tokens, rows, samples: [], ...nothingElse });
   const waits = spyOn(mlxc, "mlx_eval");
   step.read();
   expect(waits).toHaveBeenCalledTimes(1);
   waits.mockRestore();
-  runner.free();
-  store.free();
 });
 
 /**
@@ -165,9 +157,7 @@ function attendedTokens(counts: readonly number[], asked: Partial<StepInputs> = 
     }
   }
   const device = { ...plainGpu(), attention: () => new Counted(model.states.kvs[0]!) };
-  const groups = [{ blocks: counts.length }];
-  const store = new StateStore(device, model.states, { groups }, model.dtype);
-  const runner = new Runner(device, model, store);
+  using runner = runnerOn(device, counts.length);
   const total = counts.reduce((sum, count) => sum + count, 0);
   const lasts = counts.map((_, i) => counts.slice(0, i + 1).reduce((sum, n) => sum + n, 0) - 1);
   const { sampled } = runner
@@ -175,11 +165,10 @@ function attendedTokens(counts: readonly number[], asked: Partial<StepInputs> = 
       tokens: Uint32Array.from({ length: total }, (_, i) => i),
       rows: counts.map((count, i) => ({ start: 0, count, tables: [[i]] })),
       samples: lasts.map((at) => ({ at, row: greedy })),
-      ...{ copies: [], scores: [], sums: [], ...asked },
+      ...nothingElse,
+      ...asked,
     })
     .read();
-  runner.free();
-  store.free();
   return { attended, onlyLast, tokens: sampled.map(({ token }) => token) };
 }
 
@@ -236,7 +225,7 @@ test("a step that takes the device long begins while its layers are built, a few
     const samples = [{ at: 8, row: greedy }];
     const launch = (block: number, landOthers?: () => void) => {
       const rows = [{ start: 0, count: 9, tables: [[block]] }];
-      const inputs = { tokens, rows, samples, copies: [], scores: [], sums: [] };
+      const inputs = { tokens, rows, samples, ...nothingElse };
       [events.length, live.length] = [0, 0];
       const step = runner.launch(inputs, landOthers);
       return { step, events: [...events], live: [...live] };
@@ -326,7 +315,7 @@ test.each(["llama", "deepseek_v3", "qwen3_next"])(
           tokens: Uint32Array.from({ length: 40 }, (_, i) => i),
           rows: [{ start: 0, count: 40, tables, move: { from: NONE, to: 0 } }],
           samples: [{ at: 39, row: greedy }],
-          ...{ copies: [], scores: [], sums: [] },
+          ...nothingElse,
         })
         .read();
       runner.free();
@@ -354,18 +343,15 @@ test("a step with prompts that is recorded is told whether streams wait for it, 
       return { call: called("call"), callBeside: called("beside"), free() {} };
     },
   };
-  const store = new StateStore(device, model.states, { groups: [{ blocks: 3 }] }, model.dtype);
-  const runner = new Runner(device, model, store);
+  using runner = runnerOn(device, 3);
   const runStep = (...counts: readonly number[]) => {
     const tokens = new Uint32Array(counts.reduce((sum, count) => sum + count));
     const rows = counts.map((count, i) => ({ start: 0, count, tables: [[i]] }));
     const samples = counts.map((_, at) => ({ at, row: greedy }));
-    runner.launch({ tokens, rows, samples, copies: [], scores: [], sums: [] }).read();
+    runner.launch({ tokens, rows, samples, ...nothingElse }).read();
   };
   runStep(20, 9);
   runStep(1, 20, 9);
   runStep(1, 1);
   expect(calls).toEqual(["call 64", "beside 64", "call 2"]);
-  runner.free();
-  store.free();
 });

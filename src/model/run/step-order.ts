@@ -1,0 +1,88 @@
+// What one step leaves for the next, so that steps overlap on the device: the tokens it draws, which never pass through
+// the host, and the order of launches that write to the pools.
+import type { Device } from "../../device/device.ts";
+import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
+import type { Group } from "../../mlx/distributed.ts";
+import { less, maximum, slice, take, where } from "../../mlx/ops.ts";
+import { hold } from "../../mlx/scope.ts";
+import type { StateStore } from "../state/state-store.ts";
+import type { StepInputs } from "./step.ts";
+
+type Context = { device: Device; store: StateStore; group: Group | undefined };
+
+export class StepOrder {
+  /** The first of several pipeline stages: a step is evaluated when it is read. */
+  readonly isStage: boolean;
+  readonly #context: Context;
+  /** The tokens that the last step draws. Owned. */
+  #drawn: MlxArray | undefined;
+  /** An array of the last step until that is read: the next step's writes are ordered after it. */
+  #latest: MlxArray | undefined;
+
+  constructor(context: Context, isStage: boolean) {
+    this.#context = context;
+    this.isStage = isStage;
+  }
+
+  /** Whether the next step may be launched before the last is read, and so take its tokens from the device. */
+  get feeds(): boolean {
+    const { device, group } = this.#context;
+    return !this.isStage && (device.depth > 1 || group !== undefined);
+  }
+
+  /**
+   * The step's tokens, padded to `size`; fed tokens come from the last step's draw. They depend on the last step's
+   * writes to the pools and on this step's block copies.
+   */
+  tokens(inputs: StepInputs, size: number): MlxArray {
+    const { copies, fed } = inputs;
+    const { device, store } = this.#context;
+    const tokens = this.#fedTokens(inputs, size);
+    const own = copies.filter(({ group }) => store.hasGroup(group));
+    if (own.length > 0) return device.after(tokens, store.copy(own, this.#latest));
+    // Fed tokens depend on the last step already.
+    return fed || !this.#latest ? tokens : device.after(tokens, this.#latest);
+  }
+
+  /** Starts to evaluate arrays of a step, which then is the last one. */
+  begin(arrays: Iterable<MlxArray>): void {
+    const all = new Set(arrays);
+    asyncEvaluate(...all);
+    [this.#latest] = all;
+  }
+
+  /** Owns the tokens that a step draws from now on, and gives up those of the step before. */
+  feed(drawn: MlxArray, rows: number): { next: MlxArray; before: MlxArray | undefined } {
+    const before = this.#drawn;
+    // Other ranks know of no padding.
+    const next = hold(this.#context.group ? slice(drawn, 0, 0, rows) : drawn);
+    this.#drawn = next;
+    return { next, before };
+  }
+
+  /** Frees the arrays of a step that was read. */
+  release(owned: Iterable<MlxArray>): void {
+    for (const each of owned) {
+      if (this.#latest === each) this.#latest = undefined;
+      each.free();
+    }
+  }
+
+  free(): void {
+    this.#drawn?.free();
+  }
+
+  #fedTokens({ tokens, fed }: StepInputs, size: number): MlxArray {
+    const { group, device } = this.#context;
+    const known = new Uint32Array(size);
+    known.set(tokens);
+    if (!fed || !this.#drawn) return device.stage(known);
+    const drawn = group ? group.fromFirst(this.#drawn) : this.#drawn;
+    const isSame = drawn.shape[0] === size && fed.every((sample, i) => sample === i);
+    if (isSame) return drawn;
+    const indices = new Int32Array(size).fill(-1);
+    indices.set(fed);
+    const from = device.stage(indices);
+    return where(less(from, 0), device.stage(known), take(drawn, maximum(from, 0)));
+  }
+}
