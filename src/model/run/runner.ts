@@ -268,11 +268,12 @@ export class Runner {
 
 type Integers = Uint32Array | Int32Array;
 
-/** Whether each row has one token, sampled once. */
+/** Whether each row has one token, sampled once. Answers to one prompt may sample the same row twice, and others not. */
 function isDecode({ rows, copies, samples, scores, sums }: StepInputs): boolean {
   return (
     copies.length + scores.length + sums.length === 0 &&
     samples.length === rows.length &&
+    samples.every(({ at }, i) => at === i) &&
     rows.every(({ count }) => count === 1)
   );
 }

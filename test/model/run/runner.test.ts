@@ -128,6 +128,21 @@ test("rows without a grammar are drawn at once, and a late mask leaves its own r
   expect(sampled[3]!.token).toBe(2 * 32 + 5);
 });
 
+test("rows of one token with a fork of one row beside a chunk of another prompt are no decode step", () => {
+  using runner = runnerOn(deviceOf("cpu"), 2);
+  const drawnAt = (...places: readonly number[]) => {
+    const tokens = Uint32Array.of(10, 11);
+    const rows = [0, 1].map((block) => ({ start: 0, count: 1, tables: [[block]] }));
+    const samples = places.map((at) => ({ at, row: greedy }));
+    const { sampled } = runner.launch({ tokens, rows, samples, ...nothingElse }).read();
+    return sampled.map(({ token }) => token!);
+  };
+  const [first, second] = drawnAt(0, 1);
+  expect(first).not.toBe(second!);
+  expect(drawnAt(0, 0)).toEqual([first!, first!]);
+  expect(drawnAt(1, 0)).toEqual([second!, first!]);
+});
+
 test("a step that samples nothing is complete when it has been read", () => {
   using runner = runnerOn(deviceOf("cpu"), 1);
   const rows = [{ start: 0, count: 8, tables: [[0]] }];
