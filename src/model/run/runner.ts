@@ -171,7 +171,7 @@ export class Runner {
     for (let left = size - tokensOf(rows); left > 0; left -= BLOCK_TOKENS) {
       all.push(this.#store.scratchRow(0, Math.min(left, BLOCK_TOKENS)));
     }
-    const least = all.length;
+    const least = Math.max(all.length, samples);
     const padded = 8 * 4 ** Math.max(0, Math.ceil(Math.log2(least / 8) / 2));
     return [...all, ...Array<StateRow>(padded - all.length).fill(this.#store.scratchRow(0, 0))];
   }

@@ -369,4 +369,10 @@ test("a step with prompts that is recorded is told whether streams wait for it, 
   runStep(1, 20, 9);
   runStep(1, 1);
   expect(calls).toEqual(["call 64", "beside 64", "call 2"]);
+  // More answers to one prompt than padded rows.
+  const samples = Array.from({ length: 9 }, () => ({ at: 19, row: greedy }));
+  const rows = [{ start: 0, count: 20, tables: [[0]] }];
+  const tokens = new Uint32Array(20);
+  const { sampled } = runner.launch({ tokens, rows, samples, ...nothingElse }).read();
+  expect(new Set(sampled.map(({ token }) => token)).size).toBe(1);
 });
