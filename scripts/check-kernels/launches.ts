@@ -23,11 +23,12 @@ import { type Routing, RoutingKernels } from "../../src/kernels/token/routing.ts
 import { SumNorms } from "../../src/kernels/token/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
-import type { KernelLaunch, KernelSource, Language, MakeKernel } from "../../src/mlx/kernel.ts";
+import type { KernelLaunch, KernelSource, Language } from "../../src/mlx/kernel.ts";
 import { quantize, zeros } from "../../src/mlx/ops.ts";
 import { openMlx } from "../../src/mlx/runtime.ts";
 import { Scope } from "../../src/mlx/scope.ts";
 import { deviceChecks, outcomeOf } from "../../src/self-test/device-checks.ts";
+import { recordingKernel } from "../../test/support/recording-kernel.ts";
 
 export type Launch = {
   kernel: KernelSource;
@@ -38,19 +39,9 @@ export type Launch = {
 
 const launches: Launch[] = [];
 
-const recordedKernel: MakeKernel = (_, kernel) => ({
-  configure: (launch) => ({
-    call: (...inputs) => {
-      launches.push({
-        kernel,
-        launch,
-        inputs: inputs.map(({ dtype, shape }) => ({ dtype, shape })),
-      });
-      return launch.outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-    },
-    free() {},
-  }),
-  free() {},
+const recordedKernel = recordingKernel((kernel, launch, inputs) => {
+  const kept = inputs.map(({ dtype, shape }) => ({ dtype, shape }));
+  launches.push({ kernel, launch, inputs: kept });
 });
 
 const hopper = gpuFacts({ architecture: "sm_90" });

@@ -6,8 +6,9 @@ import { LatentKernels } from "../kernels/attention/latent-attention.ts";
 import { PagedAttention, type WarpgroupChunks } from "../kernels/attention/paged-attention.ts";
 import { type Gpu, gpuFacts } from "../kernels/host/gpu.ts";
 import type { Dense, Matrix, Packed } from "../kernels/product/matrix.ts";
-import { fitsExperts, MOST_SORTED, Products, quickestRows } from "../kernels/product/product.ts";
+import { fitsExperts, MOST_SORTED, Products } from "../kernels/product/product.ts";
 import { PromptHeads } from "../kernels/product/prompt-heads.ts";
+import { cheapest, mlxCost } from "../kernels/product/way.ts";
 import { RecurrenceKernels } from "../kernels/recurrence/recurrence-kernels.ts";
 import { BestKernels } from "../kernels/token/best.ts";
 import { Gates } from "../kernels/token/gate.ts";
@@ -25,6 +26,7 @@ import { gpuParts, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   fused,
+  fusedOptions,
   type Gate,
   gateHalves,
   quantizedLinear,
@@ -115,22 +117,17 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         return promptHeads.remember(product(input), { x: input, weight: dense.weight });
       };
       if (matrix.kind === "dense" && bias) return plain;
-      const ways = [matrix, copy].flatMap((each) => {
-        if (!each) return [];
-        const own = fused((x, fusing) => products.product(x, each, fusing), bias, gate);
-        const isUnpacked = each.kind === "dense" || copy !== undefined;
-        const isQuickest = quickestRows(each, dtype, isUnpacked, facts);
-        // A single row is memory-bound, so the quantized matrix is faster than its copy.
-        return {
-          own,
-          isQuickest: (rows: number, isGated: boolean) =>
-            isQuickest(rows, isGated) && (each === matrix || rows > 1),
-        };
-      });
-      return (x, fusing) => {
-        const isGated = !bias && fusing?.gating === "swiglu" && !fusing.residual;
-        const way = x.ndim === 2 && ways.find((each) => each.isQuickest(x.shape[0]!, isGated));
-        return (way ? way.own : plain)(x, fusing);
+      const own = (copy ? [matrix, copy] : [matrix]).flatMap((each) =>
+        products.waysFor(each, dtype),
+      );
+      const ways = [
+        ...own.map((way) => ({ ...way, launch: fused(way.launch, bias, gate) })),
+        { fits: () => true, cost: mlxCost(matrix, copy !== undefined), launch: plain },
+      ];
+      return (x, fusing = {}) => {
+        if (x.ndim !== 2) return plain(x, fusing);
+        const call = { rows: x.shape[0]!, ...fusedOptions(fusing, bias) };
+        return cheapest(ways, call)!.launch(x, fusing);
       };
     },
     experts: (matrix, bias, keepView) => {

@@ -19,7 +19,7 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { Device, ExpertProduct, Gating, HeadLinear, Linear, LinearOptions } from "./device.ts";
+import type { Device, ExpertProduct, Fused, Gating, Linear, LinearOptions } from "./device.ts";
 
 /** Embedding lookup with MLX's operations. */
 export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
@@ -72,17 +72,26 @@ export function reordered(product: Linear, order: MlxArray): Linear {
   return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
 }
 
-/** Everything in one kernel, except biases and gates other than SwiGLU, which follow it. */
+/** The operations that kernels fuse: all, except biases and gates other than SwiGLU. */
+export function fusedOptions(
+  { norm, gating, residual }: Fused,
+  bias: MlxArray | undefined,
+): ProductOptions {
+  if (bias || (gating && gating !== "swiglu")) return { norm };
+  return { norm, isGated: gating !== undefined, residual };
+}
+
+/** Fuses operations into the product; the others follow it. */
 export function fused(
   product: (x: MlxArray, options: ProductOptions) => MlxArray,
   bias: MlxArray | undefined,
   gate: Gate,
 ): Linear {
-  const isFused = (gating: Gating | undefined) => !bias && (!gating || gating === "swiglu");
-  return (x, { norm, gating, residual } = {}) => {
-    if (isFused(gating)) return product(x, { norm, isGated: gating !== undefined, residual });
-    const made = product(x, { norm });
-    return unfused(() => (bias ? add(made, bias) : made), gate)(x, { gating, residual });
+  return (x, fusing = {}) => {
+    const options = fusedOptions(fusing, bias);
+    const made = product(x, options);
+    if (options.isGated !== undefined) return made;
+    return unfused(() => (bias ? add(made, bias) : made), gate)(x, { ...fusing, norm: undefined });
   };
 }
 
@@ -127,18 +136,14 @@ function keepTransposed(
 }
 
 /** HeadLinear with MLX's operations. */
-export function headLinear(
-  weight: MlxArray,
-  isTransposed: boolean,
-  keepView: LinearOptions["keepView"],
-): HeadLinear {
+export const headLinear: Device["headLinear"] = (weight, isTransposed, keepView) => {
   const matrices = isTransposed ? () => weight : keepTransposed(weight, { keepView }); // (heads, in, out)
   return (x) => {
     const [heads, inputs, outputs] = matrices().shape as [number, number, number];
     const byHead = swapAxes(columnsOf(x, heads, inputs), 0, 1); // (heads, T, in)
     return reshape(swapAxes(matmul(byHead, matrices()), 0, 1), [-1, heads * outputs]);
   };
-}
+};
 
 /** ExpertProduct with MLX's operations. */
 export function expertLinear(

@@ -24,6 +24,7 @@ import { hold, Scope } from "../../src/mlx/scope.ts";
 import { deviceOf } from "../support/devices.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
+import { recordingKernel } from "../support/recording-kernel.ts";
 import { randomNumbers } from "../support/safetensors-file.ts";
 
 useMlx();
@@ -195,97 +196,21 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
   expect(padded(tokenBudget + 1, 1.2e9)).toBe(9216);
 });
 
-test.skipIf(backend() !== "cpu")(
-  "on Hopper prompts are multiplied by our kernel where they are gated and fill it",
-  () => {
-    using _ = new Scope();
-    const launched = (gating: Gating | undefined, rows: number, outputs: number) => {
-      const names: string[] = [];
-      const make: MakeKernel = (_, { name }) => ({
-        configure: ({ outputs }) => ({
-          call: () => {
-            names.push(name);
-            return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-          },
-          free() {},
-        }),
-        free() {},
-      });
-      const device = openDevice("cuda", { architecture: "sm_90" }, make);
-      const weight = zeros([outputs, 64], "bfloat16");
-      const options = { dtype: "bfloat16", bias: undefined, keepDequantized: false } as const;
-      const held: MlxArray[] = [];
-      const keepView = (view: MlxArray) => {
-        held.push(hold(view));
-        return view;
-      };
-      const keep = { keepView, keepWeight: (made: () => MlxArray) => keepView(made()) };
-      const linear = device.linear({ kind: "dense", weight }, { ...options, ...keep });
-      linear(zeros([rows, 64], "bfloat16"), { gating });
-      for (const each of held) each.free();
-      device.free();
-      return names;
-    };
-    expect(launched("swiglu", 8192, 512)).toEqual(["mlx_serve_prompt_product"]);
-    expect(launched("swiglu", 4096, 512)).toEqual(["mlx_serve_gate"]);
-    expect(launched("swiglu", 8192, 640)).toEqual(["mlx_serve_gate"]);
-    expect(launched("geglu", 8192, 512)).toEqual([]);
-    expect(launched(undefined, 8192, 512)).toEqual([]);
-  },
-);
-
-test.skipIf(backend() !== "cpu")("launches are for as many SMs as the GPU has", () => {
+test.skipIf(backend() !== "cpu")("attention is launched for as many SMs as the GPU has", () => {
   using _ = new Scope();
-  const groupsOn = (multiprocessors: number): Record<string, unknown> => {
-    const groups: Record<string, unknown> = {};
-    const make: MakeKernel = (_, { name }) => ({
-      configure: ({ outputs, template }) => {
-        groups[name.replace(/^mlx_serve_|_\d+$/g, "")] = template?.GROUPS;
-        return { call: () => outputs.map(({ shape, dtype }) => zeros(shape, dtype)), free() {} };
-      },
-      free() {},
-    });
+  for (const multiprocessors of [132, 114]) {
+    const groups: unknown[] = [];
+    const make = recordingKernel((_, { template }) => groups.push(template?.GROUPS));
     const device = openDevice("cuda", { architecture: "sm_90", multiprocessors }, make);
-    const quantization = { bits: 4, groupSize: 64, mode: "affine" } as const;
-    const factors = () => zeros([16_384, 48], "bfloat16");
-    const weight = zeros([16_384, 384], "uint32");
-    const matrix = { weight, scales: factors(), biases: factors() };
-    const held: MlxArray[] = [];
-    const keep = (each: MlxArray) => {
-      held.push(hold(each));
-      return each;
-    };
-    const options = {
-      dtype: "bfloat16",
-      bias: undefined,
-      keepDequantized: false,
-      keepView: keep,
-      keepWeight: (made: () => MlxArray) => keep(made()),
-    } as const;
-    const linear = device.linear({ kind: "packed", matrix, quantization }, options);
-    linear(zeros([1, 3072], "bfloat16"));
-    const dense = { kind: "dense", weight: zeros([256, 64], "bfloat16") } as const;
-    // One tile for each cluster of two.
-    const x = zeros([multiprocessors * 128, 64], "bfloat16");
-    device.linear(dense, options)(x, { gating: "swiglu" });
-    const shape = { heads: 4, kvHeads: 2, headDim: 128 };
-    const attention = device.attention(shape, "bfloat16");
+    const attention = device.attention({ heads: 4, kvHeads: 2, headDim: 128 }, "bfloat16");
     const pool = zeros([4, 2, 32, 128], "bfloat16");
     const integers = array(new Int32Array(64));
     const pools = { keys: pool, values: pool };
     const queries = zeros([64, 512], "bfloat16");
     attention.chunks!.attend(queries, pools, integers, integers, integers, { scale: 1 });
-    const clustered = attention.clustered?.groups;
-    for (const each of [...held, attention, device]) each.free();
-    return { ...groups, clustered };
-  };
-  for (const sms of [132, 114]) {
-    expect(groupsOn(sms)).toEqual({
-      streamed_vector: sms,
-      prompt_product: sms,
-      warpgroup_chunks: sms,
-      clustered: sms,
-    });
+    expect(groups).toEqual([multiprocessors]);
+    expect(attention.clustered?.groups).toBe(multiprocessors);
+    for (const each of [attention, device]) each.free();
   }
 });
 

@@ -1,33 +1,34 @@
-// Products of some rows with a dense matrix, on NVIDIA GPUs with wgmma (Hopper).
-import type { MlxArray } from "../../mlx/array.ts";
+// Products of up to 128 rows with a dense matrix, on NVIDIA GPUs with wgmma (Hopper).
 import type { MakeKernel } from "../../mlx/kernel.ts";
 import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import body from "./dense-product.c" with { type: "text" };
 import { productHeaders } from "./headers.ts";
+import { FEW_ROWS, type ProductKernel } from "./way.ts";
 
-/** What a group has, and how many share K. */
+/** The work of a CTA. */
 export type DenseShape = {
   rows: number;
-  /** Of 64 columns. */
+  /** Each has 64 columns. */
   warpgroups: number;
+  /** CTAs of a cluster, which split K. */
   shares: number;
-  /** Of 64 numbers of K each, in shared memory. */
+  /** Buffers in shared memory, each for 64 numbers of K. */
   stages: number;
 };
 
-/** wgmma has a shape for each. With 128 it is 3 to 10% quicker than cuBLAS; with more it was not tried (docs/log.md). */
+/** Rows per CTA: N of the wgmma instruction. More than 128 rows were not tried. */
 const ROWS = [32, 64, 96, 128];
 const STEP = 64;
 const COLUMNS = 64;
 
-/** Groups of a cluster: of eight, some share a multiprocessor while others have nothing to do (docs/log.md). */
+/** CTAs per cluster. With eight, some CTAs share an SM while other SMs are idle (docs/log.md). */
 const SHARES = [1, 2, 4];
 const MOST_STAGES = 12;
 
-/** Of a group. With more, so little is left for L1 that attention on the same multiprocessor takes longer (docs/log.md). */
+/** Per CTA. With more, L1 becomes so small that attention on the same SM is slower (docs/log.md). */
 const SHARED_BYTES = 195 * 1024;
-/** What it takes to align the stages behind a barrier. */
+/** An mbarrier, and padding to align the stages. */
 const ALIGNING_BYTES = 1024 + 8;
 
 /** CTAs that suffice to saturate memory bandwidth. */
@@ -35,7 +36,7 @@ const ENOUGH = 64;
 
 type Sizes = { rows: number; columns: number; inputs: number };
 
-/** Undefined with more rows, and where a matrix is too large for one group on each multiprocessor, or not made of whole steps. */
+/** Undefined for more rows, more CTAs than SMs, or a matrix that whole CTAs and steps do not cover. */
 export function denseShape(
   { multiprocessors }: Gpu,
   { rows, columns, inputs }: Sizes,
@@ -55,55 +56,45 @@ export function denseShape(
   return { rows: groupRows, warpgroups, shares, stages };
 }
 
-/** As dense-product.c has them. */
+/** Sizes of a stage and of the accumulators in dense-product.c. */
 function bytesOf({ rows, warpgroups }: Pick<DenseShape, "rows" | "warpgroups">) {
   const columns = warpgroups * COLUMNS;
   return { stage: (rows + columns) * STEP * 2, sums: rows * (columns + 4) * 4 };
 }
 
-export class DenseProducts {
-  readonly #kernels: KernelCaches;
-
-  constructor(make: MakeKernel) {
-    this.#kernels = new KernelCaches("cuda", make, productHeaders);
-  }
-
-  /** x (rows, K), weight (N, K) -> (rows, N), or gated (rows, N / 2) */
-  product(
-    given: Readonly<Record<"x" | "weight", MlxArray> & { residual: MlxArray | undefined }>,
-    shape: DenseShape,
-    isGated: boolean,
-  ): MlxArray {
-    const { x, weight, residual } = given;
-    const [outputs, inputs] = weight.shape as [number, number];
-    const [rows] = x.shape as [number];
-    const { warpgroups, shares, stages } = shape;
-    const launch = {
-      outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-      grid: [shares * warpgroups * 128, 1, outputs / (warpgroups * COLUMNS)] as const,
-      threadGroup: [warpgroups * 128, 1, 1] as const,
-      template: {
-        T: x.dtype,
-        K: inputs,
-        N: outputs,
-        GATED: isGated,
-        RESIDUAL: residual !== undefined,
-        ROWS: shape.rows,
-        WARPGROUPS: warpgroups,
-        STAGES: stages,
-        SHARES: shares,
-      },
-    };
-    const { stage, sums } = bytesOf(shape);
-    const received = shares > 1 ? sums : 0;
-    const sharedMemory = Math.max(stages * stage, sums) + received + ALIGNING_BYTES;
-    const name = `dense_product_${sharedMemory}`;
-    // Inputs that the kernel does not use may be any array.
-    const inputsOf = { ...given, residual: residual ?? x };
-    return this.#kernels.clustered(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
-  }
-
-  free(): void {
-    this.#kernels.free();
-  }
+export function denseRows(gpu: Gpu, make: MakeKernel): ProductKernel {
+  const kernels = new KernelCaches("cuda", make, productHeaders);
+  return {
+    wayFor: ({ weight, bits, outputs, inputs }) => {
+      if (bits < 16 || !gpu.hasWgmma) return undefined;
+      const shapeOf = (rows: number) => denseShape(gpu, { rows, columns: outputs, inputs });
+      return {
+        fits: ({ rows }) => rows > FEW_ROWS && shapeOf(rows) !== undefined,
+        // 3 to 10% faster than cuBLAS.
+        cost: () => 1,
+        launch: (x, { isGated = false, residual }) => {
+          const shape = shapeOf(x.shape[0]!)!;
+          const { warpgroups, shares, stages } = shape;
+          const launch = {
+            outputs: [{ shape: [x.shape[0]!, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+            grid: [shares * warpgroups * 128, 1, outputs / (warpgroups * COLUMNS)] as const,
+            threadGroup: [warpgroups * 128, 1, 1] as const,
+            template: {
+              ...{ T: x.dtype, K: inputs, N: outputs, GATED: isGated },
+              ...{ RESIDUAL: residual !== undefined, ROWS: shape.rows, WARPGROUPS: warpgroups },
+              ...{ STAGES: stages, SHARES: shares },
+            },
+          };
+          const { stage, sums } = bytesOf(shape);
+          const received = shares > 1 ? sums : 0;
+          const bytes = Math.max(stages * stage, sums) + received + ALIGNING_BYTES;
+          // Inputs that the kernel does not use may be any array.
+          const given = { x, weight, residual: residual ?? x };
+          const cache = kernels.clustered(shares);
+          return cache.run(`dense_product_${bytes}`, body, given, "made", launch, bytes);
+        },
+      };
+    },
+    free: () => kernels.free(),
+  };
 }

@@ -1,22 +1,21 @@
 // Products of many rows with the dense matrices of their experts, on NVIDIA GPUs with wgmma (Hopper).
 import type { MlxArray } from "../../mlx/array.ts";
-import type { MakeKernel } from "../../mlx/kernel.ts";
-import { KernelCache } from "../host/kernel-cache.ts";
+import type { KernelCache } from "../host/kernel-cache.ts";
 import body from "./expert-product.c" with { type: "text" };
 
-/** Rows and columns of a group's tile, and numbers of K that it multiplies in a step. */
+/** Rows and columns of a CTA's tile, and numbers of K per step. */
 const ROWS = 128;
 const COLUMNS = 256;
 const STEP = 64;
 const STAGES = 4;
 
-/** With fewer rows an expert, tiles are hardly full. */
+/** With fewer rows per expert, tiles would be mostly empty. */
 const LEAST_ROWS = 64;
 
 /** Tiles that run together with the same columns. */
 const BAND = 8;
 
-/** Of 16 rows in a tile. */
+/** Groups of 16 rows per tile. */
 export const WIDE_ROW_TILES = ROWS / 16;
 
 type Sizes = { rows: number; experts: number; outputs: number; inputs: number };
@@ -25,33 +24,22 @@ export function fitsWideTiles({ rows, experts, outputs, inputs }: Sizes): boolea
   return rows / experts > LEAST_ROWS && outputs % COLUMNS === 0 && inputs % STEP === 0;
 }
 
-export class WideExpertProducts {
-  readonly #kernels: KernelCache;
-
-  constructor(make: MakeKernel) {
-    this.#kernels = new KernelCache("cuda", make);
-  }
-
-  /** x (N, K), weight (E, N, K), a plan with wide tiles -> (rows, N), or gated (rows, N / 2) */
-  product(
-    given: Readonly<Record<"x" | "weight" | "plan", MlxArray>>,
-    { rows, tiles }: { rows: number; tiles: number },
-    isGated: boolean,
-  ): MlxArray {
-    const { x, weight } = given;
-    const outputs = weight.shape[1]!;
-    const launch = {
-      outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-      grid: [BAND * 256, outputs / COLUMNS, Math.ceil(tiles / BAND)] as const,
-      threadGroup: [256, 1, 1] as const,
-      template: { T: x.dtype, GATED: isGated, EACH: rows / x.shape[0]!, BAND, STAGES },
-    };
-    // And what it takes to align them.
-    const sharedMemory = STAGES * (ROWS + COLUMNS) * STEP * 2 + 1024;
-    return this.#kernels.run("expert_product", body, given, "made", launch, sharedMemory);
-  }
-
-  free(): void {
-    this.#kernels.free();
-  }
+/** x (N, K), weight (E, N, K), a plan with wide tiles -> (rows, N), or gated (rows, N / 2) */
+export function wideExpertProduct(
+  kernels: KernelCache,
+  given: Readonly<Record<"x" | "weight" | "plan", MlxArray>>,
+  { rows, tiles }: { rows: number; tiles: number },
+  isGated: boolean,
+): MlxArray {
+  const { x, weight } = given;
+  const outputs = weight.shape[1]!;
+  const launch = {
+    outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+    grid: [BAND * 256, outputs / COLUMNS, Math.ceil(tiles / BAND)] as const,
+    threadGroup: [256, 1, 1] as const,
+    template: { T: x.dtype, GATED: isGated, EACH: rows / x.shape[0]!, BAND, STAGES },
+  };
+  // The stages, and padding to align them.
+  const sharedMemory = STAGES * (ROWS + COLUMNS) * STEP * 2 + 1024;
+  return kernels.run("expert_product", body, given, "made", launch, sharedMemory);
 }

@@ -1,4 +1,4 @@
-// The headers that kernels of this folder include beside those of the host.
+// The headers of this folder's kernels.
 import promptHeads from "./prompt-heads.h" with { type: "text" };
 import quantized from "./quantized.h" with { type: "text" };
 import warpgroupSums from "./warpgroup-sums.h" with { type: "text" };

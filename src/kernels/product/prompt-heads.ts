@@ -1,6 +1,7 @@
-// A prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper): their product, and what is done to heads before they
-// attend, in one launch. The product is built as always, and what it is made of is remembered: where attention prepares heads of
-// it, one kernel makes both, and nothing computes the first one.
+// A prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper): fuses their product with
+// the preparation of heads (RoPE, writing keys and values). The product is built as usual, and its
+// factors are remembered: if attention then prepares its heads, one kernel computes both from the
+// factors, and MLX never evaluates the product.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
@@ -13,7 +14,7 @@ type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 export class PromptHeads {
   readonly #gpu: Gpu;
   readonly #products: PromptProducts;
-  /** Of products that may be prepared, as long as they are there. */
+  /** By products that attention may prepare. */
   readonly #factors = new WeakMap<MlxArray, Factors>();
 
   constructor(gpu: Gpu, make: MakeKernel) {
@@ -32,7 +33,7 @@ export class PromptHeads {
     return product;
   }
 
-  /** What prepare.c makes, with its inputs and constants; undefined where that has to. */
+  /** The output of prepare.c, with its inputs and constants; undefined if unsupported. */
   prepared(
     { qkv, ...given }: Readonly<Record<"qkv" | "layer" | "keys" | "values" | "places", MlxArray>>,
     columns: number,
@@ -42,9 +43,9 @@ export class PromptHeads {
     const factors = this.#factors.get(qkv);
     const { D, ROTARY_DIMS, NORMED, SHARES_KV } = constants;
     const isWhole = D === PREPARED_HEAD_DIM && (ROTARY_DIMS === 0 || ROTARY_DIMS === D);
-    // Heads that are normed are quicker by themselves (docs/log.md).
+    // Norms of heads are faster in a kernel of their own (docs/log.md).
     if (!factors || !isWhole || NORMED || SHARES_KV) return undefined;
-    // They may be gone by now, with the scope that they were made in.
+    // The factors may have been freed with their scope.
     if (factors.x.handle === null) return undefined;
     return this.#products.prepared({ ...factors, ...given }, columns, lastQueries, constants);
   }

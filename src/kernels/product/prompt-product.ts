@@ -1,39 +1,48 @@
-// Products of a prompt's rows with dense matrices, on NVIDIA GPUs with wgmma (Hopper), and what comes behind them: a gate, or what
-// is done to heads before they attend.
+// Products of a prompt's rows with dense matrices, on NVIDIA GPUs with wgmma (Hopper), fused with
+// the next operation: a gate, or RoPE and the writing of keys and values to the KV cache.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
 import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import { MAP_WORDS } from "../host/source.ts";
 import { productHeaders } from "./headers.ts";
+import type { Form } from "./matrix.ts";
 import body from "./prompt-product.c" with { type: "text" };
+import { FEW_ROWS, type ProductKernel, type ProductWay } from "./way.ts";
 
-/** A cluster's tiles: two of 128 rows of x, with the same two times 128 columns of the matrix. */
+/** A cluster has two CTAs, with 128 rows each and the same columns. */
 const CLUSTER = 2;
 const ROWS = CLUSTER * 128;
 const COLUMNS = 256;
 const STEP = 64;
-/** Steps of rows and columns in shared memory, two panels of 16 rows and 64 columns for eight warps, barriers, and to align them. */
+/** Stages with their mbarriers, two panels of 16 rows and 64 columns per warp, and alignment. */
 const STAGES = 4;
 const SHARED_BYTES = STAGES * ((128 + COLUMNS) * STEP * 2 + 16) + 8 * 2 * 16 * 64 * 2 + 1024;
 
 const THREADS = 384;
-/** Of a group: where rows are, where columns are, and where what is made goes. */
+/** TMA descriptors per CTA: of the rows, the matrix and the output. */
 const MAPS = 3;
 
-/** Where as much of what clusters compute is wanted, cuBLAS is slower (docs/log.md). */
+/** With a larger share of clusters idle in the last wave, cuBLAS is faster (docs/log.md). */
 const LEAST_SHARE = 0.9;
 
-/** Of heads that it can prepare. */
+/** Size of the heads that the kernel can rotate. */
 export const PREPARED_HEAD_DIM = COLUMNS / 2;
 
-/** Whether all columns are in whole tiles, inputs in whole steps, and so many rows fill all clusters. */
+/** Whether the kernel is faster than cuBLAS: whole tiles and steps, and full waves of clusters. */
 export function fitsPrompt(gpu: Gpu, rows: number, columns: number, inputs: number): boolean {
-  if (columns % COLUMNS !== 0 || inputs % STEP !== 0) return false;
+  return hasWholeTiles(columns, inputs) && costOf(gpu, rows, columns) <= 1;
+}
+
+const hasWholeTiles = (columns: number, inputs: number) =>
+  columns % COLUMNS === 0 && inputs % STEP === 0;
+
+/** Relative to cuBLAS (Way in way.ts). */
+function costOf(gpu: Gpu, rows: number, columns: number): number {
   const across = columns / COLUMNS;
   const clusters = groupsOf(gpu) / CLUSTER;
-  const turns = Math.ceil((Math.ceil(rows / ROWS) * across) / clusters);
-  return ((rows / ROWS) * across) / (turns * clusters) >= LEAST_SHARE;
+  const waves = Math.ceil((Math.ceil(rows / ROWS) * across) / clusters);
+  return LEAST_SHARE / (((rows / ROWS) * across) / (waves * clusters));
 }
 
 /** CTAs of the whole clusters that run at once, one per SM. */
@@ -43,30 +52,41 @@ type Rows = Readonly<Record<"x" | "weight", MlxArray>>;
 type Heads = Readonly<Record<"layer" | "places" | "keys" | "values", MlxArray>>;
 type Constants = NonNullable<KernelLaunch["template"]>;
 
-export class PromptProducts {
+export class PromptProducts implements ProductKernel {
   readonly #kernels: KernelCaches;
-  readonly #groups: number;
+  readonly #gpu: Gpu;
 
   constructor(gpu: Gpu, make: MakeKernel) {
     this.#kernels = new KernelCaches("cuda", make, productHeaders);
-    this.#groups = groupsOf(gpu);
+    this.#gpu = gpu;
   }
 
-  /** x (rows, K), weight (N, K) of a gate and of what it gates -> (rows, N / 2) */
-  gated(given: Rows, groups = this.#groups): MlxArray {
+  /** The row of the table: gated products. */
+  wayFor({ weight, bits, outputs, inputs }: Form): ProductWay | undefined {
+    if (bits < 16 || !this.#gpu.hasWgmma || !hasWholeTiles(outputs, inputs)) return undefined;
+    return {
+      fits: ({ rows, isGated, residual }) => rows > FEW_ROWS && isGated === true && !residual,
+      cost: ({ rows }) => costOf(this.#gpu, rows, outputs),
+      launch: (x) => this.gated({ x, weight }),
+    };
+  }
+
+  /** x (rows, K), weight (N, K) of gate and up projections -> (rows, N / 2) */
+  gated(given: Rows, groups = groupsOf(this.#gpu)): MlxArray {
     return this.#run("prompt_product", given, given.weight.shape[0]! / 2, groups);
   }
 
   /**
-   * weight (N, K) of queries, keys and values -> queries (rows, columns); keys and values are written to their places, as
-   * prepare.c does, which has the same constants. `lastQueries`: those of the last token of each sequence are all that is wanted.
+   * weight (N, K) of queries, keys and values -> queries (rows, columns). Writes keys and values to
+   * the KV cache, like prepare.c and with its constants. `lastQueries`: only each sequence's last
+   * token needs its query.
    */
   prepared(
     given: Rows & Heads,
     columns: number,
     lastQueries: boolean,
     constants: Constants,
-    groups = this.#groups,
+    groups = groupsOf(this.#gpu),
   ): MlxArray {
     const template = { ...constants, LAST_QUERIES: lastQueries };
     return this.#run("prompt_heads", given, columns, groups, ["PREPARES"], template);

@@ -1,26 +1,29 @@
 // Products of many rows with a quantized matrix, on NVIDIA GPUs with wgmma (Hopper).
-import type { MlxArray } from "../../mlx/array.ts";
 import type { MakeKernel } from "../../mlx/kernel.ts";
 import type { Gpu } from "../host/gpu.ts";
 import { KernelCaches } from "../host/kernel-cache.ts";
 import { productHeaders } from "./headers.ts";
+import { isWhole } from "./matrix.ts";
 import body from "./warpgroup-product.c" with { type: "text" };
+import { type ProductKernel, tileCost } from "./way.ts";
 
-/** What a group has, and how many share K. */
+/** The work of a CTA. */
 export type GroupShape = {
   rows: number;
-  /** Of 128 columns. */
+  /** Each has 128 columns. */
   tiles: number;
+  /** CTAs of a cluster, which split K. */
   shares: number;
-  /** Numbers of K at once, and how many such are in shared memory. */
+  /** Numbers of K per stage. */
   step: number;
+  /** Buffers in shared memory. */
   stages: number;
 };
 
-/** Columns are dequantized once for so many rows; wgmma has a shape for each. */
+/** Rows per CTA, which share dequantized columns: N of the wgmma instruction. */
 const ROWS = [32, 64, 96, 128, 192, 256];
 
-/** Rows of a group by its tiles: with more, the sums do not fit in registers. */
+/** Rows per CTA by its tiles: the accumulators of more do not fit in registers. */
 const MOST_ROWS = { 1: 256, 2: 128 };
 
 const THREADS = 256;
@@ -30,27 +33,27 @@ const MOST_STAGES = 6;
 /** Cluster sizes that use every SM of a GPC. */
 const SHARES = [1, 2, 4, 8];
 
-/** Of a group, without what it takes to align them. */
+/** Per CTA, without the padding that aligns the stages. */
 const SHARED_BYTES = 226 * 1024;
 
-/** Per cycle of an SM: products, and bytes read from L2 and from its cluster while all SMs read. */
+/** Per cycle of an SM: multiply-adds, and bytes from L2 and from the cluster while all SMs load. */
 const PRODUCTS = 2048;
 const L2_BYTES = 24;
 const CLUSTER_BYTES = 14;
 
-/** Cycles beside a step of 128 numbers, and for a group's beginning and end. */
+/** Overhead in cycles per step of 128 numbers, and per CTA. */
 const STEP_CYCLES = 300;
 const END_CYCLES = 3000;
 
-/** With fewer rows product-many.c is as quick, and its norm is no launch of its own. */
+/** For fewer rows product-many.c is as fast (docs/log.md). */
 const LEAST_ROWS = 65;
 
 type Sizes = { rows: number; columns: number; inputs: number; bits: number; span: number };
 
-/** In place of what should be the quickest. */
+/** Overrides of the fastest shape, for tests and benchmarks. */
 export type AskedShape = Partial<GroupShape> & { leastRows?: number };
 
-/** The one that should take the least time, of those that are as it is `asked`. */
+/** The shape with the lowest estimated time that agrees with `asked`. */
 export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): GroupShape {
   const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
@@ -65,7 +68,7 @@ export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): Grou
 
 type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
 
-/** Cycles, of clusters that run one after another. */
+/** Estimated cycles: of a CTA, times the waves of clusters. */
 function costOf(
   { multiprocessors, gpcs }: Gpu,
   { rows, tiles, shares }: Split,
@@ -82,7 +85,7 @@ function costOf(
   return Math.ceil(clusters / atOnce) * cycles;
 }
 
-/** Long steps, if there can be enough of them. */
+/** Long steps, if enough stages of them fit. */
 function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked: AskedShape) {
   const most = (step: number) =>
     Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, sizes)));
@@ -90,7 +93,7 @@ function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked
   return { step, stages: Math.min(asked.stages ?? MOST_STAGES, most(step)) };
 }
 
-/** Rows, numbers of the matrix, and their scales and biases in whole words (warpgroup-product.c). */
+/** Rows, weights, and their scales and biases in whole 32-bit words (warpgroup-product.c). */
 function stageBytes(
   { rows, tiles, step }: Pick<GroupShape, "rows" | "tiles" | "step">,
   { bits, span }: Pick<Sizes, "bits" | "span">,
@@ -99,68 +102,40 @@ function stageBytes(
   return rows * step * 2 + tiles * 128 * ofColumn;
 }
 
-export class WarpgroupProducts {
-  readonly #gpu: Gpu;
-  readonly #asked: AskedShape;
-  readonly #kernels: KernelCaches;
-
-  constructor(gpu: Gpu, make: MakeKernel, asked: AskedShape) {
-    this.#gpu = gpu;
-    this.#kernels = new KernelCaches("cuda", make, productHeaders);
-    this.#asked = asked;
-  }
-
-  /** Whether it is quicker with so many rows, and the matrix of whole steps. */
-  takes(rows: number, { inputs }: { inputs: number }): boolean {
-    return rows >= (this.#asked.leastRows ?? LEAST_ROWS) && inputs % 128 === 0;
-  }
-
-  /** x (rows, K), weight (N, K) -> (rows, N), or gated (rows, N / 2) */
-  product(
-    given: Readonly<
-      Record<"x" | "weight" | "scales" | "biases", MlxArray> & {
-        residual: MlxArray | undefined;
-      }
-    >,
-    form: { outputs: number; inputs: number; bits: number; span: number },
-    isGated: boolean,
-  ): MlxArray {
-    const { x, residual } = given;
-    const { outputs, inputs, bits, span } = form;
-    const [rows] = x.shape as [number];
-    const sizes = { rows, columns: outputs, inputs, bits, span };
-    const shape = groupShape(this.#gpu, sizes, this.#asked);
-    const { tiles, shares, step, stages } = shape;
-    const launch = {
-      outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
-      grid: [
-        shares * THREADS,
-        Math.ceil(rows / shape.rows),
-        Math.ceil(outputs / (tiles * 128)),
-      ] as const,
-      threadGroup: [THREADS, 1, 1] as const,
-      template: {
-        T: x.dtype,
-        BITS: bits,
-        SPAN: span,
-        GATED: isGated,
-        RESIDUAL: residual !== undefined,
-        ROWS: shape.rows,
-        TILES: tiles,
-        STEP: step,
-        STAGES: stages,
-        SHARES: shares,
-      },
-    };
-    const sums = shape.rows * (tiles * 128 + 4) * 4;
-    const sharedMemory = Math.max(stages * stageBytes(shape, form), sums) + 1024;
-    const name = `warpgroup_product_${sharedMemory}`;
-    // Inputs that the kernel does not use may be any array.
-    const inputsOf = { ...given, residual: residual ?? x };
-    return this.#kernels.clustered(shares).run(name, body, inputsOf, "made", launch, sharedMemory);
-  }
-
-  free(): void {
-    this.#kernels.free();
-  }
+export function warpgroupRows(gpu: Gpu, make: MakeKernel, asked: AskedShape): ProductKernel {
+  const kernels = new KernelCaches("cuda", make, productHeaders);
+  return {
+    wayFor: (form) => {
+      const { weight, scales, biases, bits, span, outputs, inputs } = form;
+      const isSuited = scales && biases && gpu.hasWgmma && inputs % 128 === 0;
+      if (!isSuited || !isWhole(form, 16)) return undefined;
+      return {
+        fits: ({ rows }) => rows >= (asked.leastRows ?? LEAST_ROWS),
+        cost: tileCost(form),
+        launch: (x, { isGated = false, residual }) => {
+          const rows = x.shape[0]!;
+          const shape = groupShape(gpu, { rows, columns: outputs, inputs, bits, span }, asked);
+          const { tiles, shares, step, stages } = shape;
+          const ctas = [Math.ceil(rows / shape.rows), Math.ceil(outputs / (tiles * 128))] as const;
+          const launch = {
+            outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+            grid: [shares * THREADS, ...ctas] as const,
+            threadGroup: [THREADS, 1, 1] as const,
+            template: {
+              ...{ T: x.dtype, BITS: bits, SPAN: span, GATED: isGated },
+              ...{ RESIDUAL: residual !== undefined, ROWS: shape.rows, TILES: tiles },
+              ...{ STEP: step, STAGES: stages, SHARES: shares },
+            },
+          };
+          const sums = shape.rows * (tiles * 128 + 4) * 4;
+          const bytes = Math.max(stages * stageBytes(shape, form), sums) + 1024;
+          // Inputs that the kernel does not use may be any array.
+          const given = { x, weight, scales, biases, residual: residual ?? x };
+          const cache = kernels.clustered(shares);
+          return cache.run(`warpgroup_product_${bytes}`, body, given, "made", launch, bytes);
+        },
+      };
+    },
+    free: () => kernels.free(),
+  };
 }

@@ -15,13 +15,14 @@ import {
 import { RecurrenceKernels } from "../../../src/kernels/recurrence/recurrence-kernels.ts";
 import { array, evaluate, type MlxArray } from "../../../src/mlx/array.ts";
 import type { Dtype } from "../../../src/mlx/dtype.ts";
-import { type Language, type MakeKernel, makeKernel } from "../../../src/mlx/kernel.ts";
+import { type Language, makeKernel } from "../../../src/mlx/kernel.ts";
 import { astype, multiply, swapAxes, zeros } from "../../../src/mlx/ops.ts";
 import { Scope } from "../../../src/mlx/scope.ts";
 import { plainRecurrence } from "../../../src/self-test/plain-recurrence.ts";
 import { emulatedKernel } from "../../support/emulated-kernel.ts";
 import { useMlx } from "../../support/mlx.ts";
 import { makeRandom } from "../../support/random.ts";
+import { recordingKernel } from "../../support/recording-kernel.ts";
 
 useMlx();
 const kind = backend();
@@ -303,19 +304,8 @@ for (const { name, make, others, isQuick } of ways) {
   });
 }
 
-/** Kernels that only write down their names. */
-const recordedIn =
-  (names: string[]): MakeKernel =>
-  (_, { name }) => ({
-    configure: ({ outputs }) => ({
-      call: () => {
-        names.push(name.replace(/_\d+$/, ""));
-        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-      },
-      free() {},
-    }),
-    free() {},
-  });
+const recordedIn = (names: string[]) =>
+  recordingKernel(({ name }) => names.push(name.replace(/_\d+$/, "")));
 
 test("prompts are scanned by chunks where a kernel fits, single tokens never", () => {
   using _ = new Scope();
@@ -388,16 +378,7 @@ test("tokens are scanned by large groups where each of these has several heads, 
 
 test("steps with other tokens and sequences compile no other kernels, but to decode", () => {
   let templates: unknown[] = [];
-  const recorded: MakeKernel = () => ({
-    configure: ({ template, outputs }) => ({
-      call: () => {
-        templates.push(template);
-        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-      },
-      free() {},
-    }),
-    free() {},
-  });
+  const recorded = recordingKernel((_, { template }) => templates.push(template));
   const templatesOf = (rows: readonly RowMove[]) => {
     templates = [];
     using _ = new Scope();

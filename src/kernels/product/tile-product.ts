@@ -1,0 +1,154 @@
+// Products of tiles of 16 rows by tensor cores, on all NVIDIA GPUs: a kernel for few rows, and one
+// for many, which dequantizes the matrix once for all rows of a CTA. Both also multiply rows by the
+// matrices of their experts.
+import type { MlxArray } from "../../mlx/array.ts";
+import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
+import type { Gpu } from "../host/gpu.ts";
+import { KernelCache } from "../host/kernel-cache.ts";
+import { productHeaders } from "./headers.ts";
+import { type Form, isWhole } from "./matrix.ts";
+import fewBody from "./product.c" with { type: "text" };
+import manyBody from "./product-many.c" with { type: "text" };
+import { FEW_ROWS, type ProductKernel, tileCost } from "./way.ts";
+
+const FEW_WARPS = 8;
+const MANY_WARPS = 4;
+
+/** Per warp: tiles of 8 columns. Per CTA: warps that have the same columns and split K. */
+type Columns = { tiles: number; shares: number };
+
+/**
+ * With more columns per warp the rows are read less often, if enough CTAs remain. `ahead`: loads of
+ * the matrix in flight.
+ */
+function fewColumns({ multiprocessors }: Gpu, { bits, outputs }: Form) {
+  const fits = (columns: number) => outputs % columns === 0;
+  if (bits === 16) return { tiles: 2, shares: outputs > 4096 && fits(32) ? 4 : 8, ahead: 4 };
+  if (outputs >= 64 * multiprocessors && fits(64)) return { tiles: 4, shares: 4, ahead: 2 };
+  if (outputs >= 32 * multiprocessors && fits(32)) return { tiles: 4, shares: 8, ahead: 2 };
+  return { tiles: 2, shares: 8, ahead: 4 };
+}
+
+/**
+ * `rowTiles`: of 16 rows per CTA. Larger CTAs read less, but leave fewer of them to keep the GPU
+ * busy (docs/log.md).
+ */
+function manyColumns({ multiprocessors }: Gpu, { outputs }: Form, rows: number) {
+  const perSm = (Math.ceil(rows / 32) * outputs) / multiprocessors;
+  if (perSm <= 48 || outputs % 32 !== 0) return { rowTiles: 2, tiles: 2, shares: 4 };
+  if (perSm <= 104 || outputs % 64 !== 0) return { rowTiles: 2, tiles: 4, shares: 4 };
+  return { rowTiles: rows <= 32 || perSm <= 200 ? 2 : 4, tiles: 4, shares: 2 };
+}
+
+/** The kernel takes epsilon in billionths, and computes no norm if it is 0. */
+const billionths = (eps: number) => Math.round(eps * 1e9);
+
+/** `norm`: its weight, or with experts the plan. `each`: output rows per row of x. */
+type Work = {
+  rows: number;
+  ctas: number;
+  each?: number;
+  norm?: MlxArray | undefined;
+  isGated?: boolean | undefined;
+  residual?: MlxArray | undefined;
+};
+
+function run(
+  kernels: KernelCache,
+  [name, body]: readonly [string, string],
+  x: MlxArray,
+  form: Form,
+  { tiles, shares, warps }: Columns & { warps: number },
+  { rows, ctas, each = 1, norm = x, isGated = false, residual }: Work,
+  constants: KernelLaunch["template"],
+  sharedMemory = 0,
+): MlxArray {
+  const { weight, scales = x, biases = x, bits, span, outputs } = form;
+  const columns = (warps / shares) * tiles * 8;
+  const launch: KernelLaunch = {
+    outputs: [{ shape: [rows, isGated ? outputs / 2 : outputs], dtype: x.dtype }],
+    grid: [ctas * warps * 32, outputs / columns, 1],
+    threadGroup: [warps * 32, 1, 1],
+    template: {
+      ...{ T: x.dtype, BITS: bits, SPAN: span, NT: tiles, KS: shares, WARPS: warps },
+      ...{ GATED: isGated, RESIDUAL: residual !== undefined, EACH: each },
+      ...constants,
+    },
+  };
+  // Inputs that the kernel does not use may be any array.
+  const given = { x, weight, scales, biases, norm, residual: residual ?? x };
+  return kernels.run(name, body, given, "made", launch, sharedMemory);
+}
+
+/** `experts`: a row of its own per expert. */
+export function fewRows(gpu: Gpu, make: MakeKernel) {
+  // Limited to the registers of two CTAs per SM: the compiler would take more.
+  const defines = [`LAUNCH_BOUNDS ${FEW_WARPS * 32}, 2`];
+  const kernels = new KernelCache("cuda", make, { headers: productHeaders, defines });
+  const product = (x: MlxArray, form: Form, work: Work, eps: number, hasExperts: boolean) => {
+    const { ahead, ...columns } = fewColumns(gpu, form);
+    return run(kernels, ["product", fewBody], x, form, { ...columns, warps: FEW_WARPS }, work, {
+      ...{ K: form.inputs, N: form.outputs, AHEAD: ahead, EPS: billionths(eps) },
+      EXPERTS: hasExperts,
+    });
+  };
+  return {
+    wayFor: (form) => {
+      if (!isWhole(form, 16)) return undefined;
+      // MLX's kernel for a single row reads dense matrices faster.
+      const least = form.bits === 16 ? 2 : 1;
+      return {
+        fits: ({ rows }) => least <= rows && rows <= FEW_ROWS,
+        cost: tileCost(form),
+        fusesNorm: (eps) => billionths(eps) > 0,
+        launch: (x, { norm, ...fused }) => {
+          const work = { rows: x.shape[0]!, ctas: 1, norm: norm?.weight, ...fused };
+          return product(x, form, work, norm?.eps ?? 0, false);
+        },
+      };
+    },
+    experts: (x: MlxArray, form: Form, work: Work) => product(x, form, work, 0, true),
+    free: () => kernels.free(),
+  } satisfies ProductKernel & Record<string, unknown>;
+}
+
+/** `experts`: by a plan with tiles of `rowTiles` times 16 rows. */
+export function manyRows(gpu: Gpu, make: MakeKernel) {
+  const kernels = new KernelCache("cuda", make, { headers: productHeaders });
+  const product = (
+    x: MlxArray,
+    form: Form,
+    { rowTiles, ...columns }: Columns & { rowTiles: number },
+    work: Work,
+    hasExperts: boolean,
+  ) => {
+    // The rows' elements of two steps: 512 / bits of each share.
+    const sharedMemory = 2 * rowTiles * 16 * columns.shares * (512 / form.bits) * 2;
+    // A kernel has one size of shared memory.
+    const kernel = [`product_many_${sharedMemory}`, manyBody] as const;
+    const constants = { MT: rowTiles, EXPERTS: hasExperts };
+    const warps = { ...columns, warps: MANY_WARPS };
+    return run(kernels, kernel, x, form, warps, work, constants, sharedMemory);
+  };
+  return {
+    wayFor: (form) => {
+      if (!isWhole(form, 16)) return undefined;
+      return {
+        fits: ({ rows }) => rows > FEW_ROWS,
+        cost: tileCost(form),
+        launch: (x, { isGated, residual }) => {
+          const rows = x.shape[0]!;
+          const columns = manyColumns(gpu, form, rows);
+          const ctas = Math.ceil(rows / (columns.rowTiles * 16));
+          return product(x, form, columns, { rows, ctas, isGated, residual }, false);
+        },
+      };
+    },
+    experts: (x: MlxArray, form: Form, rowTiles: number, work: Work) => {
+      // If many rows share a matrix, wide tiles without shares of K read less.
+      const shares = rowTiles === 4 && form.outputs % 128 === 0 ? 1 : 4;
+      return product(x, form, { rowTiles, tiles: 4, shares }, work, true);
+    },
+    free: () => kernels.free(),
+  } satisfies ProductKernel & Record<string, unknown>;
+}
