@@ -56,7 +56,7 @@ function reading(
   { multiprocessors }: Gpu,
   sizes: Sizes,
   columns: number,
-  { isGated, isNormed }: Fused,
+  { isGated, isNormed, isAdded }: Fused,
 ) {
   const { name, body, warps, packs: most, mostLines } = readerOf(sizes.bits);
   const { shares, packs } = sharing(sizes);
@@ -71,7 +71,10 @@ function reading(
   if (isDense && !isNormed) return { ...launch, groups: steps(), resident: undefined };
   const hasManyLoads = isDense ? packs > 6 : packs * lines * halves > 8;
   const resident = (isDense ? 4 : 3) - Number(hasManyLoads);
-  const rounds = Math.ceil(steps() / (resident * multiprocessors));
+  const even = Math.ceil(steps() / (resident * multiprocessors));
+  // The residual is loaded before the first round: one number per thread, or if dense for one round.
+  const mostRounds = isDense ? 1 : Math.floor((shares * 32) / lines);
+  const rounds = isAdded ? Math.min(mostRounds, even) : even;
   const groups = Math.ceil(steps() / rounds);
   return { ...launch, name: `${name}_${resident}`, groups, resident };
 }

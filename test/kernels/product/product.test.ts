@@ -211,6 +211,30 @@ describe.skipIf(hasCuda)("products, emulated", () => {
     }, 60_000);
   }
 
+  // More rounds than a CTA loads residuals for.
+  test.each([16, 4])(
+    "of one row with a norm and a residual on a GPU with one SM, %i bits",
+    (bits) => {
+      using _ = new Scope();
+      const quantization = { mode: "affine", groupSize: 64, bits } as const;
+      const weight = random("float16", 2, 832, 256);
+      const packed = bits === 4 ? quantize(weight, quantization) : undefined;
+      const dense = packed ? dequantize(packed, quantization, "float16") : weight;
+      const matrix: Matrix = packed
+        ? { kind: "packed", matrix: packed, quantization }
+        : { kind: "dense", weight };
+      const [x, residual] = [random("float16", 1, 1, 256), random("float16", 3, 1, 832)];
+      const norm = { weight: random("float16", 4, 256), eps: 1e-6 };
+      const normed = rmsNorm(exact(x), exact(norm.weight), norm.eps);
+      const expected = add(matmul(normed, swapAxes(exact(dense), 0, 1)), exact(residual));
+      const products = new Products({ ...ampere, multiprocessors: 1 }, emulatedKernel);
+      const found = products.product(x, matrix, { norm, residual });
+      expect(difference(found, expected)).toBeLessThan(0.002);
+      products.free();
+    },
+    60_000,
+  );
+
   test("of numbers of the token that are far from 1", () => {
     using _ = new Scope();
     const quantization = { mode: "affine", groupSize: 64, bits: 4 } as const;
