@@ -20,7 +20,7 @@ import { BestKernels } from "../../src/kernels/token/best.ts";
 import { Gates } from "../../src/kernels/token/gate.ts";
 import { Lookups } from "../../src/kernels/token/lookup.ts";
 import { type Routing, RoutingKernels } from "../../src/kernels/token/routing.ts";
-import { SumNorms } from "../../src/kernels/token/sum-norm.ts";
+import { PendingSum, SumNorms } from "../../src/kernels/token/sum-norm.ts";
 import { array, type MlxArray } from "../../src/mlx/array.ts";
 import type { Dtype } from "../../src/mlx/dtype.ts";
 import type { KernelLaunch, KernelSource, Language } from "../../src/mlx/kernel.ts";
@@ -254,7 +254,7 @@ function recordSumNorms(dtype: Dtype): void {
     const rowsOf = (...shape: number[]) => zeros([tokens, ...shape], dtype);
     const experts = { made: rowsOf(7, 2048), shares: zeros([tokens, 7], "float32") };
     for (const addends of [{ made: rowsOf(2048) }, experts]) {
-      const sum = norms.remember(rowsOf(2048), { residual: rowsOf(2048), ...addends });
+      const sum = new PendingSum(rowsOf(2048), { residual: rowsOf(2048), ...addends });
       norms.norm(sum, weight, 1e-6);
     }
     norms.norm(rowsOf(2048), weight, 1e-6);
@@ -467,7 +467,7 @@ function recordPromptHeads(dtype: "float16" | "bfloat16"): void {
       promptHeads,
     );
     const columns = (heads + 2 * KV_HEADS) * headDim;
-    const qkv = promptHeads.remember(zeros([rows, columns], dtype), {
+    const qkv = promptHeads.pending(zeros([rows, columns], dtype), {
       x: zeros([rows, dims], dtype),
       weight: zeros([columns, dims], dtype),
     });

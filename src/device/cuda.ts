@@ -14,7 +14,7 @@ import { BestKernels } from "../kernels/token/best.ts";
 import { Gates } from "../kernels/token/gate.ts";
 import { Lookups } from "../kernels/token/lookup.ts";
 import { fitsRouting, fitsScoring, RoutingKernels } from "../kernels/token/routing.ts";
-import { SumNorms } from "../kernels/token/sum-norm.ts";
+import { PendingSum, SumNorms } from "../kernels/token/sum-norm.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import { rmsNorm } from "../mlx/fast.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
@@ -109,12 +109,12 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         if (residual && x.shape[0]! >= ADDING_ROWS) return product(x, { residual, ...fusing });
         if (residual) {
           const made = product(x, fusing);
-          return sums.remember(add(residual, made), { made, residual });
+          return new PendingSum(add(residual, made), { made, residual });
         }
         const { norm, gating } = fusing;
         if (!promptHeads || !dense || bias || gating) return product(x, fusing);
         const input = norm ? norm(x) : x;
-        return promptHeads.remember(product(input), { x: input, weight: dense.weight });
+        return promptHeads.pending(product(input), { x: input, weight: dense.weight });
       };
       if (matrix.kind === "dense" && bias) return plain;
       const own = (copy ? [matrix, copy] : [matrix]).flatMap((each) =>
@@ -162,7 +162,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
         made.shape[2]! % 2 === 0
           ? routing.combine(made, shares, residual)
           : gpu.combine(made, shares, residual);
-      return residual ? sums.remember(combined, { made, shares, residual }) : combined;
+      return residual ? new PendingSum(combined, { made, shares, residual }) : combined;
     },
     rmsNorm: norm,
     headLinear: (weight, isTransposed, keepView) => {

@@ -10,8 +10,10 @@ import type {
 } from "../kernels/attention/latent-attention.ts";
 import type { BlockAttention, PagedShape } from "../kernels/attention/paged-attention.ts";
 import type { Matrix } from "../kernels/product/matrix.ts";
+import type { PendingProduct } from "../kernels/product/prompt-heads.ts";
 import type { Recurrence } from "../kernels/recurrence/recurrence.ts";
 import type { Routed, Routing } from "../kernels/token/routing.ts";
+import type { PendingSum } from "../kernels/token/sum-norm.ts";
 import type { MlxArray } from "../mlx/array.ts";
 import type { Dtype, HostArray } from "../mlx/dtype.ts";
 import type { Quantization } from "../mlx/ops.ts";
@@ -21,8 +23,11 @@ import type { DeviceMemory } from "./memory.ts";
 /** Types that models compute in. */
 export type FloatType = "float32" | "float16" | "bfloat16";
 
+/** Hidden states of tokens: computed, or a residual add that the norm after it may fuse. */
+export type Hidden = MlxArray | PendingSum;
+
 /** RMSNorm, x -> x / rms(x) * weight, with the parameters for fusing it into a kernel. */
-export type Norm = ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
+export type Norm = ((x: Hidden) => MlxArray) & { weight: MlxArray; eps: number };
 
 /** How an MLP combines gate and up projections: a name that devices can fuse, or a function. */
 export type Gating = "swiglu" | "geglu" | ((gate: MlxArray, up: MlxArray) => MlxArray);
@@ -37,8 +42,11 @@ export type Fused = {
   residual?: MlxArray | undefined;
 };
 
-/** x (..., in) -> (..., out), or (..., out / 2) with gating. */
-export type Linear = ((x: MlxArray, fused?: Fused) => MlxArray) & {
+/**
+ * x (..., in) -> (..., out), or (..., out / 2) with gating. A residual add may be pending for the norm after it; a
+ * product with nothing fused, for attention that prepares heads of it.
+ */
+export type Linear = ((x: MlxArray, fused?: Fused) => Hidden | PendingProduct) & {
   /** The matrix (out, in), if the layer is only that: not quantized, without a bias. */
   dense?: MlxArray | undefined;
 };
@@ -132,14 +140,14 @@ export type Device = {
   /** MoE routing of x (T, D). `scores`: the router, plus a column if shared experts are gated. */
   route(x: MlxArray, scores: Linear, routing: Routing): Routed;
   /** Expert outputs `made` (T, K, D) summed by shares (T, K), plus residual (T, D) -> (T, D) */
-  combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): MlxArray;
+  combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): Hidden;
   /** Products with one matrix per head, (heads, out, in) or transposed. */
   headLinear(
     weight: MlxArray,
     isTransposed: boolean,
     keepView: LinearOptions["keepView"],
   ): HeadLinear;
-  rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray;
+  rmsNorm(x: Hidden, weight: MlxArray | undefined, eps: number): MlxArray;
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;
   latentAttention(shape: LatentShape, dtype: Dtype): LatentAttention;

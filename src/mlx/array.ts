@@ -101,17 +101,18 @@ export class MlxArray {
     check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
   }
 
-  /** Swaps the handles of two arrays of equal shape and type, under all their holders. */
-  trade(other: MlxArray): void {
-    [this.handle, other.handle] = [other.handle, this.handle];
-  }
-
   /** Frees the handle. Once, and only by its owner. */
   free(): void {
-    mlxc.mlx_array_free(this.#alive());
+    mlxc.mlx_array_free(this.release());
+  }
+
+  /** Passes the handle to the caller, who frees it; this array can no longer be used. */
+  release(): Pointer {
+    const handle = this.#alive();
     this.handle = null;
     this.scope = undefined;
     live -= 1;
+    return handle;
   }
 
   #evaluatedInRowOrder(): boolean {

@@ -196,6 +196,66 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
   expect(padded(tokenBudget + 1, 1.2e9)).toBe(9216);
 });
 
+test.skipIf(backend() !== "cpu")("on Hopper a consumer computes a pending sum or product", () => {
+  using _ = new Scope();
+  const launches: string[] = [];
+  const make: MakeKernel = (_, { name }) => ({
+    configure: ({ outputs }) => ({
+      call: () => {
+        launches.push(name.replace("mlx_serve_", ""));
+        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
+      },
+      free() {},
+    }),
+    free() {},
+  });
+  const launched = <T>(build: () => T) => {
+    launches.length = 0;
+    const built = build();
+    return { built, names: [...launches] };
+  };
+  const device = openDevice("cuda", { architecture: "sm_90" }, make);
+  const held: MlxArray[] = [];
+  const keep = (each: MlxArray) => {
+    held.push(hold(each));
+    return each;
+  };
+  const linear = device.linear(
+    { kind: "dense", weight: zeros([2048, 512], "bfloat16") },
+    {
+      dtype: "bfloat16",
+      bias: undefined,
+      keepDequantized: false,
+      keepView: keep,
+      keepWeight: (made) => keep(made()),
+    },
+  );
+  const rowsOf = (rows: number) => zeros([rows, 512], "bfloat16");
+  const weight = zeros([2048], "bfloat16");
+  const normed = (x: MlxArray) => launched(() => device.rmsNorm(x, weight, 1e-5)).names;
+  const residual = add(zeros([1024, 2048], "bfloat16"), 1);
+  const { built: sum, names } = launched(() => linear(rowsOf(1024), { residual }));
+  expect([names, normed(sum), normed(sum)]).toEqual([[], ["sum_norm"], ["norm"]]);
+  // The kernels here make zeros: these are not the add's ones.
+  expect([...new Set(sum.numbers())]).toEqual([0]);
+  expect(normed(add(linear(rowsOf(1024)), residual))).toEqual(["norm"]);
+  const [tokens, experts] = [zeros([3, 2048], "bfloat16"), zeros([3, 7, 2048], "bfloat16")];
+  expect(normed(device.combine(experts, zeros([3, 7]), tokens))).toEqual(["sum_norm"]);
+  expect(normed(device.combine(experts, zeros([3, 7])))).toEqual(["norm"]);
+
+  const attention = device.attention({ heads: 8, kvHeads: 4, headDim: 128 }, "bfloat16");
+  const pool = zeros([4, 4, 32, 128], "bfloat16");
+  const places = array(new Int32Array(3 * 8448));
+  const prepared = (qkv: MlxArray) => {
+    const pools = { keys: pool, values: pool };
+    return launched(() => attention.prepare(qkv, pools, places, { scale: 1 })).names;
+  };
+  const { built: qkv, names: products } = launched(() => linear(rowsOf(8448)));
+  expect([products, prepared(qkv)]).toEqual([[], ["prompt_heads"]]);
+  expect(prepared(add(qkv, 0))).toEqual(["prepare"]);
+  for (const each of [...held, attention, device]) each.free();
+});
+
 test.skipIf(backend() !== "cpu")("attention is launched for as many SMs as the GPU has", () => {
   using _ = new Scope();
   for (const multiprocessors of [132, 114]) {

@@ -62,7 +62,7 @@ export function checkHeads(each: HeadsCase, make: MakeKernel): void {
   const shape = { heads, kvHeads, headDim: HEAD_DIM };
   const plain = new PagedAttention("cuda", shape, dtype, make);
   const fused = new PagedAttention("cuda", shape, dtype, make, undefined, {
-    prepared: ({ qkv: _, ...given }, columns, lastQueries, constants) => {
+    prepared: (_qkv, given, columns, lastQueries, constants) => {
       const all = { x, weight, ...given };
       return prompts.prepared(all, columns, lastQueries, constants, groups);
     },

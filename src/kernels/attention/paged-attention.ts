@@ -8,7 +8,7 @@ import { astype, concatenate, zeros } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
 import { KernelCache, KernelCaches } from "../host/kernel-cache.ts";
 import { MAP_WORDS } from "../host/source.ts";
-import type { PromptHeads } from "../product/prompt-heads.ts";
+import type { PendingProduct, PromptHeads } from "../product/prompt-heads.ts";
 import attendBody from "./attend.c" with { type: "text" };
 import chunksBody from "./chunks.c" with { type: "text" };
 import copyBody from "./copy.c" with { type: "text" };
@@ -72,7 +72,7 @@ export interface BlockAttention {
    * may be undefined.
    */
   prepare(
-    qkv: MlxArray,
+    qkv: MlxArray | PendingProduct,
     pools: Pools,
     places: MlxArray,
     work: LayerWork,
@@ -278,7 +278,7 @@ export class PagedAttention implements BlockAttention {
   }
 
   prepare(
-    qkv: MlxArray,
+    qkv: MlxArray | PendingProduct,
     pools: Pools,
     places: MlxArray,
     work: LayerWork,
@@ -286,11 +286,12 @@ export class PagedAttention implements BlockAttention {
   ): MlxArray {
     const { heads, headDim } = this.#shape;
     const [tokens] = qkv.shape as [number];
-    const inputs = { qkv, layer: this.#layers.of(work), ...pools, places };
+    const given = { layer: this.#layers.of(work), ...pools, places };
     const template = this.#headTemplate(work);
     const columns = heads * headDim;
-    const made = this.#promptHeads?.prepared(inputs, columns, lastQueries, template);
+    const made = this.#promptHeads?.prepared(qkv, given, columns, lastQueries, template);
     if (made) return made;
+    const inputs = { qkv, ...given };
     const all = qkv.shape[1]! / headDim;
     const warps = Math.min(WARPS, Math.ceil(all / PREPARED_HEADS));
     return this.#kernels.run("prepare", prepareBody, inputs, "queries", {

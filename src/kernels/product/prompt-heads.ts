@@ -1,52 +1,50 @@
-// A prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper): fuses their product with
-// the preparation of heads (RoPE, writing keys and values). The product is built as usual, and its
-// factors are remembered: if attention then prepares its heads, one kernel computes both from the
-// factors, and MLX never evaluates the product.
+// The product for a prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper), in one launch with RoPE
+// and the KV write.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
+import { PendingArray } from "../../mlx/pending.ts";
 import type { Gpu } from "../host/gpu.ts";
 import { fitsPrompt, PREPARED_HEAD_DIM, PromptProducts } from "./prompt-product.ts";
 
 /** x (rows, K), weight (N, K) */
 type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 
+/** A product that attention may compute when it prepares heads of it. */
+export class PendingProduct extends PendingArray<Factors> {}
+
 export class PromptHeads {
   readonly #gpu: Gpu;
   readonly #products: PromptProducts;
-  /** By products that attention may prepare. */
-  readonly #factors = new WeakMap<MlxArray, Factors>();
 
   constructor(gpu: Gpu, make: MakeKernel) {
     this.#gpu = gpu;
     this.#products = new PromptProducts(gpu, make);
   }
 
-  remember(product: MlxArray, factors: Factors): MlxArray {
+  /** A pending product if the kernel supports its factors. */
+  pending(product: MlxArray, factors: Factors): MlxArray | PendingProduct {
     const { x, weight } = factors;
     const [rows] = x.shape as [number];
     const [columns, inputs] = weight.shape as [number, number];
     const isOneType = isHalf(x.dtype) && weight.dtype === x.dtype;
-    if (isOneType && x.ndim === 2 && fitsPrompt(this.#gpu, rows, columns, inputs)) {
-      this.#factors.set(product, factors);
-    }
-    return product;
+    const fits = isOneType && x.ndim === 2 && fitsPrompt(this.#gpu, rows, columns, inputs);
+    return fits ? new PendingProduct(product, factors) : product;
   }
 
-  /** The output of prepare.c, with its inputs and constants; undefined if unsupported. */
+  /** The output of prepare.c, with its inputs and constants; undefined if prepare.c itself has to run. */
   prepared(
-    { qkv, ...given }: Readonly<Record<"qkv" | "layer" | "keys" | "values" | "places", MlxArray>>,
+    qkv: MlxArray | PendingProduct,
+    given: Readonly<Record<"layer" | "keys" | "values" | "places", MlxArray>>,
     columns: number,
     lastQueries: boolean,
     constants: NonNullable<KernelLaunch["template"]>,
   ): MlxArray | undefined {
-    const factors = this.#factors.get(qkv);
+    const factors = qkv instanceof PendingProduct ? qkv.inputs : undefined;
     const { D, ROTARY_DIMS, NORMED, SHARES_KV } = constants;
     const isWhole = D === PREPARED_HEAD_DIM && (ROTARY_DIMS === 0 || ROTARY_DIMS === D);
-    // Norms of heads are faster in a kernel of their own (docs/log.md).
+    // With norms over heads the separate launch is faster (docs/log.md).
     if (!factors || !isWhole || NORMED || SHARES_KV) return undefined;
-    // The factors may have been freed with their scope.
-    if (factors.x.handle === null) return undefined;
     return this.#products.prepared({ ...factors, ...given }, columns, lastQueries, constants);
   }
 

@@ -1,17 +1,19 @@
-// Residual add and the RMSNorm that follows it, in one launch on NVIDIA GPUs. The sum is built as
-// usual and its addends are remembered: if a norm of it is requested, one kernel computes both, and
-// the sum's array is replaced by that kernel's output, so that the original add is never evaluated.
-// Without remembered addends only the norm is computed: MLX's kernel does not support programmatic
-// dependent launch, so it would wait for its predecessor, and its successor for it.
+// Residual add and the RMSNorm that follows it, in one launch on NVIDIA GPUs. The norm of any other
+// array is a kernel of ours too: MLX's does not support programmatic dependent launch, so it would
+// wait for its predecessor, and its successor for it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
+import { PendingArray } from "../../mlx/pending.ts";
 import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./sum-norm.c" with { type: "text" };
 
 /** made (T, D), or with shares (T, K) the expert outputs (T, K, D); residual (T, D) */
 export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
+
+/** A residual add that the norm after it may compute. */
+export class PendingSum extends PendingArray<Addends> {}
 
 /** Maximum threads per CTA, and features per thread. */
 const MOST_THREADS = 1024;
@@ -25,27 +27,20 @@ export class SumNorms {
   /** Norms without an add. */
   readonly #alone: KernelCache;
   readonly #constants = new Constants();
-  /** The addends of sums that are alive. */
-  readonly #addends = new WeakMap<MlxArray, Addends>();
 
   constructor(make: MakeKernel = makeKernel) {
     this.#kernels = new KernelCache("cuda", make);
     this.#alone = new KernelCache("cuda", make, { defines: ["ALONE"] });
   }
 
-  remember(sum: MlxArray, addends: Addends): MlxArray {
-    this.#addends.set(sum, addends);
-    return sum;
-  }
-
-  /** The norm of x (T, D), a remembered sum or not; undefined if unsupported. */
-  norm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray | undefined {
+  /** The norm of x (T, D); undefined if unsupported. */
+  norm(x: MlxArray | PendingSum, weight: MlxArray | undefined, eps: number): MlxArray | undefined {
     if (!weight || !fits(x, weight)) return undefined;
-    const addends = this.#addends.get(x);
-    this.#addends.delete(x);
-    return addends && areThere(addends, x)
-      ? this.#both(x, addends, weight, eps)
-      : this.#norm(x, weight, eps);
+    if (x instanceof PendingSum) {
+      const addends = x.inputs;
+      if (addends && areAlike(addends, x)) return this.#both(x, addends, weight, eps);
+    }
+    return this.#norm(x, weight, eps);
   }
 
   free(): void {
@@ -54,7 +49,7 @@ export class SumNorms {
     this.#constants.free();
   }
 
-  #both(sum: MlxArray, addends: Addends, weight: MlxArray, eps: number): MlxArray {
+  #both(sum: PendingSum, addends: Addends, weight: MlxArray, eps: number): MlxArray {
     const { made, shares, residual } = addends;
     const { template, ...launch } = launchOf(residual);
     const numbers = this.#constants.floats(eps);
@@ -68,7 +63,7 @@ export class SumNorms {
         SHARES: shares !== undefined,
       },
     }) as [MlxArray, MlxArray];
-    sum.trade(both);
+    sum.settle(both);
     return normed;
   }
 
@@ -99,9 +94,7 @@ function fits(x: MlxArray, weight: MlxArray): boolean {
   return weight.size === dims && dims % 2 === 0 && dims <= MOST_FEATURES * MOST_THREADS;
 }
 
-/** Addends may have been freed with their scope; and all must have the sum's type. */
-function areThere({ made, shares, residual }: Addends, { dtype }: MlxArray): boolean {
-  const all = shares ? [made, shares, residual] : [made, residual];
-  if (all.some(({ handle }) => handle === null)) return false;
+/** Whether the addends have the sum's type. */
+function areAlike({ made, residual }: Addends, { dtype }: MlxArray): boolean {
   return residual.ndim === 2 && residual.dtype === dtype && made.dtype === dtype;
 }

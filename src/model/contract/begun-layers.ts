@@ -1,4 +1,5 @@
 // Launches the layers of a long step early, so that the device computes them while the host builds the next ones.
+import type { Hidden } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 
@@ -33,10 +34,10 @@ export class BegunLayers {
   }
 
   /** Builds the next layer and returns its hidden state. Its arrays are freed a few layers later. */
-  add(build: () => MlxArray): MlxArray {
+  add(build: () => Hidden): Hidden {
     const scope = new Scope();
     this.#scopes.push(scope);
-    let hidden: MlxArray;
+    let hidden: Hidden;
     try {
       hidden = build();
       // A layer that computes nothing returns another layer's array.

@@ -3,6 +3,7 @@
 // tokens each token may attend to and where their keys are.
 import type { Norm } from "../../device/device.ts";
 import type { LatentRows } from "../../kernels/attention/latent-attention.ts";
+import type { PendingProduct } from "../../kernels/product/prompt-heads.ts";
 import type { Convolution, Scan, ScanInputs } from "../../kernels/recurrence/recurrence.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import type { BegunLayers } from "./begun-layers.ts";
@@ -53,7 +54,7 @@ export interface Step {
    */
   attend(
     state: KvState,
-    qkv: MlxArray,
+    qkv: MlxArray | PendingProduct,
     heads: Heads,
     options: AttentionOptions,
     rows?: MlxArray,

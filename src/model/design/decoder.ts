@@ -1,5 +1,5 @@
 // The frame of a decoder: embeds tokens, runs the blocks, applies the last norm, computes logits.
-import type { Linear } from "../../device/device.ts";
+import type { Hidden, Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { multiply, reshape } from "../../mlx/ops.ts";
 import { Scope } from "../../mlx/scope.ts";
@@ -99,7 +99,7 @@ export function decoder(
     forward(tokens, step, rows, begun) {
       using scope = new Scope();
       const count = tokens.shape[0]!;
-      let h = embedding ? embed(embedding, tokens, step) : receive(count);
+      let h: Hidden = embedding ? embed(embedding, tokens, step) : receive(count);
       for (const [i, value] of makeInputs?.(tokens, h).entries() ?? []) inputs[i]!.value = value;
       for (const [i, block] of blocks.entries()) {
         const input = inputs[first + i]?.value;

@@ -1,5 +1,5 @@
 // The decoder of most families: attention and an MLP per layer, as the family's design says.
-import type { Linear } from "../../device/device.ts";
+import type { Hidden, Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
 import type { BaseConfig } from "../checkpoint/config.ts";
@@ -92,7 +92,7 @@ function sequentialBlock(
   { branchScale = 1, mlpScale = 1, sum = add }: Design,
 ): Block {
   const branch = (
-    x: MlxArray,
+    x: Hidden,
     before: AnyNorm | undefined,
     after: AnyNorm | undefined,
     compute: Linear,
@@ -107,7 +107,7 @@ function sequentialBlock(
     const normed = after ? after(made) : made;
     return sum(rowsOf(x, rows), scale === 1 ? normed : multiply(normed, scale));
   };
-  return ofTokens((rows, x: MlxArray, step: Step) => {
+  return ofTokens((rows, x: Hidden, step: Step) => {
     const attend: Linear = (input, fused) => forRows(mix, rows, input, step, fused);
     const h = branch(x, norms.attention, norms.afterAttention, attend, branchScale, rows);
     return mlp ? branch(h, norms.mlp, norms.afterMlp, mlp, branchScale * mlpScale) : h;
@@ -116,7 +116,7 @@ function sequentialBlock(
 
 /** x + attend(norm(x)) + mlp(norm(x)) */
 function parallelBlock(mix: AttentionBlock, mlp: Linear, norms: Norms): Block {
-  return ofTokens((rows, x: MlxArray, step: Step) => {
+  return ofTokens((rows, x: Hidden, step: Step) => {
     const input = norms.attention ? norms.attention(x) : x;
     const h = forRows(mix, rows, input, step, { residual: x });
     return mlp(norms.mlp ? norms.mlp(rowsOf(x, rows)) : rowsOf(input, rows), { residual: h });

@@ -1,5 +1,5 @@
 // Mixtures of experts: a router chooses a few of many small MLPs per token; shared experts process all tokens.
-import type { Gating, Linear } from "../../device/device.ts";
+import type { Gating, Hidden, Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../../kernels/token/routing.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -101,7 +101,7 @@ export function routedMlp(
 }
 
 /** The weighted sum of a token's experts. */
-type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => MlxArray;
+type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => Hidden;
 
 /** Sums made (T, K, D), weighted by (T, K) -> (T, D) */
 export function combined(
@@ -110,7 +110,7 @@ export function combined(
   made: MlxArray,
   shares: MlxArray,
   residual?: MlxArray,
-): MlxArray {
+): Hidden {
   if (!total) return device.combine(made, shares, residual);
   const whole = total(device.combine(made, shares));
   return residual ? add(residual, whole) : whole;

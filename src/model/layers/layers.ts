@@ -4,10 +4,12 @@ import type {
   ExpertProduct,
   Fused,
   Gating,
+  Hidden,
   Linear,
   Norm,
 } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
+import type { PendingProduct } from "../../kernels/product/prompt-heads.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { layerNorm as normed } from "../../mlx/fast.ts";
 import {
@@ -53,7 +55,7 @@ export function rmsNorm(
 }
 
 /** A norm; devices fuse only RMS norms into products. */
-export type AnyNorm = Norm | ((x: MlxArray) => MlxArray);
+export type AnyNorm = Norm | ((x: Hidden) => MlxArray);
 
 /** Layer norm with the file's weight and bias, if any; `offset` is added to the weight. */
 export function layerNorm(
@@ -301,7 +303,7 @@ function sharedSlice(each: number, kvHeads: number): NonNullable<Division["slice
 }
 
 /** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
-export type Projection = (x: MlxArray, fused?: Pick<Fused, "norm">) => MlxArray;
+export type Projection = (x: Hidden, fused?: Pick<Fused, "norm">) => MlxArray | PendingProduct;
 
 /** One projection for queries, keys and values, fused if the file has one matrix. */
 export function projection(
@@ -341,7 +343,11 @@ export function normedProjection(
 }
 
 /** A projection that may ask the step for positions. */
-export type HeadProjection = (x: MlxArray, fused: Pick<Fused, "norm">, step: Step) => MlxArray;
+export type HeadProjection = (
+  x: Hidden,
+  fused: Pick<Fused, "norm">,
+  step: Step,
+) => MlxArray | PendingProduct;
 
 export type AttentionParts = {
   attention: AttentionOptions;
@@ -366,13 +372,13 @@ export type AttentionParts = {
 };
 
 /** Computes all tokens; `forRows` computes only `rows` (R), if that is cheaper. State is written for all tokens. */
-type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => MlxArray) & {
-  forRows?: ((rows: MlxArray, ...inputs: Inputs) => MlxArray) | undefined;
+type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => Hidden) & {
+  forRows?: ((rows: MlxArray, ...inputs: Inputs) => Hidden) | undefined;
 };
 
 /** From a function of both: without `rows`, all tokens. */
 export function ofTokens<Inputs extends unknown[]>(
-  compute: (rows: MlxArray | undefined, ...inputs: Inputs) => MlxArray,
+  compute: (rows: MlxArray | undefined, ...inputs: Inputs) => Hidden,
 ) {
   const all = (...inputs: Inputs) => compute(undefined, ...inputs);
   return Object.assign(all, { forRows: compute });
@@ -383,7 +389,7 @@ export function forRows<Inputs extends unknown[]>(
   block: OfTokens<Inputs>,
   rows: MlxArray | undefined,
   ...inputs: Inputs
-): MlxArray {
+): Hidden {
   return (rows && block.forRows?.(rows, ...inputs)) ?? rowsOf(block(...inputs), rows);
 }
 
@@ -392,7 +398,7 @@ export function rowsOf(x: MlxArray, rows: MlxArray | undefined): MlxArray {
   return rows ? take(x, rows, 0) : x;
 }
 
-type AttentionInputs = [x: MlxArray, step: Step, fused?: Pick<Fused, "norm" | "residual">];
+type AttentionInputs = [x: Hidden, step: Step, fused?: Pick<Fused, "norm" | "residual">];
 
 export type AttentionBlock = OfTokens<AttentionInputs>;
 
@@ -477,7 +483,7 @@ function opened(x: MlxArray, gates: MlxArray): MlxArray {
 }
 
 /** `input`: the per-layer input, in models that have one. */
-export type Block = OfTokens<[x: MlxArray, step: Step, input?: MlxArray]>;
+export type Block = OfTokens<[x: Hidden, step: Step, input?: MlxArray]>;
 
 /** Pre-norm: norm, attend, add; norm, MLP, add. */
 export function preNormBlock(
