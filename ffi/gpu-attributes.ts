@@ -1,4 +1,4 @@
-// Attributes of the first GPU that MLX does not tell, from CUDA's driver.
+// Attributes of the first GPU that MLX does not report, from CUDA's driver.
 import { dlopen } from "bun:ffi";
 import { out } from "./slot.ts";
 

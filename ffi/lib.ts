@@ -20,13 +20,13 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
   },
 });
 
-/** Whether the library that was opened has a function: a libmlxc from elsewhere has none of our own. */
+/** Whether the opened library has a function: a libmlxc built elsewhere lacks ours. */
 export function has(name: keyof Mlxc): boolean {
   return name in mlxc;
 }
 
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
-  // Steps are graphs of our own (ffi/cuda/recording.cpp); beside them MLX's save no time.
+  // We capture whole steps as CUDA graphs (ffi/cuda/recording.cpp): MLX's own graphs save no time then.
   setVariables({ MLX_USE_CUDA_GRAPHS: "0" });
   const own = openOptional(path, bindOwn);
   const cuda = openOptional(path, bindCuda);

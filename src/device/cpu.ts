@@ -9,8 +9,8 @@ import { isHalf } from "../mlx/dtype.ts";
 import { astype, flatten, reshape } from "../mlx/ops.ts";
 import { Sequenced } from "../mlx/sequence.ts";
 import { cpuEvaluation } from "./cpu-evaluation.ts";
-import type { Device, DeviceKind, ExpertProduct } from "./device.ts";
-import { mlxParts } from "./gpu.ts";
+import type { Compute, DeviceKind, ExpertProduct, MemoryKind, StepPolicy } from "./device.ts";
+import { hostValues, mlxCompute } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
 
 /** Small enough for a steady inter-token latency of other streams. */
@@ -19,25 +19,36 @@ const STEP_MS = 250;
 
 const isFloat32 = (x: MlxArray) => x.dtype === "float32";
 
+const steps: StepPolicy = {
+  depth: 1,
+  tokenBudget: TOKEN_BUDGET,
+  stepMs: STEP_MS,
+  paddedRows: (rows) => rows,
+  compiles: false,
+  trace: (build) => new Sequenced(build),
+};
+
+const memory: MemoryKind = {
+  kvType: () => "float32",
+  allocate: own.allocate,
+  hasHostMemory: true,
+  evaluation: cpuEvaluation,
+};
+
 export function cpuDevice(): DeviceKind {
   if (!has("mlx_serve_decode")) {
     throw new Error("this libmlxc lacks our CPU operations: use the one that set-up builds");
   }
-  const mlx = mlxParts();
-  const gate: Device["gate"] = (gating, gates, ups) => {
+  const mlx = mlxCompute();
+  const gate: Compute["gate"] = (gating, gates, ups) => {
     if (typeof gating === "function" || !isFloat32(gates)) return mlx.gate(gating, gates, ups);
     return own.gate(gating, gates, ups);
   };
-  return {
+  const compute: Compute = {
     ...mlx,
-    backend: "cpu",
     // Only float32 products are fast, and converting 16-bit weights in every step would be too
     // slow.
     computeType: () => "float32",
-    kvType: () => "float32",
-    allocate: own.allocate,
-    hasHostMemory: true,
-    evaluation: cpuEvaluation,
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
     // Products of experts take float32 only, both ours and MLX's.
@@ -96,11 +107,6 @@ export function cpuDevice(): DeviceKind {
       const rows = x.shape[0]!;
       return own.mask(x, array(bits, [rows, bits.length / rows]));
     },
-    depth: 1,
-    tokenBudget: TOKEN_BUDGET,
-    stepMs: STEP_MS,
-    paddedRows: (rows) => rows,
-    compiles: false,
-    trace: (build) => new Sequenced(build),
   };
+  return { backend: "cpu", ...compute, ...steps, ...hostValues, ...memory };
 }

@@ -21,8 +21,18 @@ import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import { add, dequantize, type QuantizedMatrix, swapAxes } from "../mlx/ops.ts";
 import { fetched, pinned, Recorded } from "../mlx/recording.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { Device, DeviceKind, ExpertProduct, Gating, Linear, LinearOptions } from "./device.ts";
-import { gpuParts, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
+import type {
+  Compute,
+  DeviceKind,
+  ExpertProduct,
+  Gating,
+  HostTransfer,
+  Linear,
+  LinearOptions,
+  MemoryKind,
+  StepPolicy,
+} from "./device.ts";
+import { gpuCompute, gpuMemory, gpuSteps, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import {
   denseLinear,
   fused,
@@ -58,12 +68,46 @@ const ADDING_ROWS = 2048;
 const takesLong = (tokens: number, weightBytes: number) =>
   (tokens * weightBytes) / FLOPS_PER_MS > LONGEST_RECORDED_MS;
 
+const steps: StepPolicy = {
+  ...gpuSteps,
+  tokenBudget: TOKEN_BUDGET,
+  besideTokens: BESIDE_TOKENS,
+  // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small
+  // model (docs/log.md).
+  paddedTokens: (tokens, weightBytes) => {
+    if (takesLong(tokens, weightBytes)) return undefined;
+    const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
+    const step = Math.min(octave / 4, MOST_PADDING);
+    const padded = Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
+    return tokens <= TOKEN_BUDGET ? Math.min(padded, TOKEN_BUDGET) : padded;
+  },
+  beginsEarly: takesLong,
+  stepMs: STEP_MS,
+  trace: (build, rehearsal) => new Recorded(build, rehearsal),
+};
+
+const memory: MemoryKind = {
+  ...gpuMemory,
+  hasHostMemory: false,
+  spareShare: SPARE_SHARE,
+  // The host may be a thousand launches ahead, but waits for the GPU if memory is short: so a
+  // step needs only the memory of the arrays that are alive at the same time.
+  evaluation: {
+    batches: 0,
+    launches: 1,
+    numbers: Number.POSITIVE_INFINITY,
+    launchesOf: (_, isView) => (isView ? 0 : 1),
+    temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
+  },
+};
+
 /** Without our libmlxc: no recording, no pinned memory; steps are compiled functions. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const facts = gpuFacts(info);
-  const gpu = gpuParts(has("mlx_serve_pinned") ? pinnedValues : hostValues);
+  const transfer = has("mlx_serve_pinned") ? pinnedValues : hostValues;
+  const gpu = gpuCompute(transfer);
   const sums = new SumNorms(make);
-  const norm: Device["rmsNorm"] = (x, weight, eps) =>
+  const norm: Compute["rmsNorm"] = (x, weight, eps) =>
     sums.norm(x, weight, eps) ?? rmsNorm(x, weight, eps);
   const products = new Products(facts, make, norm);
   const gates = new Gates(make);
@@ -77,20 +121,9 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const rows = new BestKernels("cuda", make);
   const lookups = new Lookups(make);
   const copies = new WeakMap<QuantizedMatrix, Dense>();
-  return {
+  const compute: Compute = {
     ...gpu,
     gate,
-    backend: "cuda",
-    hasHostMemory: false,
-    // The host may be a thousand launches ahead, but waits for the GPU if memory is short: so a
-    // step needs only the memory of the arrays that are alive at the same time.
-    evaluation: {
-      batches: 0,
-      launches: 1,
-      numbers: Number.POSITIVE_INFINITY,
-      launchesOf: (_, isView) => (isView ? 0 : 1),
-      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, () => true),
-    },
     // A tied embedding may have a dequantized copy for the last product: looking up its rows is
     // faster.
     lookup: (matrix, tokens, dtype) => {
@@ -176,21 +209,6 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     latentAttention: (shape, dtype) => new LatentKernels("cuda", shape, dtype, make),
     recurrence: () =>
       new RecurrenceKernels("cuda", make, facts.hasWgmma ? facts.multiprocessors : 0),
-    tokenBudget: TOKEN_BUDGET,
-    besideTokens: BESIDE_TOKENS,
-    // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small
-    // model (docs/log.md).
-    paddedTokens: (tokens, weightBytes) => {
-      if (takesLong(tokens, weightBytes)) return undefined;
-      const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
-      const step = Math.min(octave / 4, MOST_PADDING);
-      const padded = Math.ceil(Math.max(tokens, LEAST_PROMPT) / step) * step;
-      return tokens <= TOKEN_BUDGET ? Math.min(padded, TOKEN_BUDGET) : padded;
-    },
-    beginsEarly: takesLong,
-    stepMs: STEP_MS,
-    spareShare: SPARE_SHARE,
-    trace: (build, rehearsal) => new Recorded(build, rehearsal),
     free: () => {
       products.free();
       routing.free();
@@ -203,6 +221,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
       gpu.free();
     },
   };
+  return { backend: "cuda", ...compute, ...steps, ...transfer, ...memory };
 }
 
 /**
@@ -210,7 +229,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
  * pages migrate to the host and back, and every migration waits until the whole GPU is idle, which
  * delays the next step.
  */
-const pinnedValues: typeof hostValues = {
+const pinnedValues: HostTransfer = {
   stage: pinned,
   spread: (values) => add(pinned(values), 0),
   fetch: fetched,

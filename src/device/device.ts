@@ -1,7 +1,7 @@
 // Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is created once, when MLX is
-// opened, and passed down; model code asks it to compute and never asks which one it is. It decides
-// how things are computed, how launches are ordered, how much memory there is, and how far steps
-// overlap.
+// opened, and passed down; model code asks it to compute and never asks which one it is. It has four
+// parts, of which each consumer takes the ones it uses: computing, the policy of steps, transfer with
+// the host, and memory.
 import type { Backend } from "../../ffi/native.ts";
 import type {
   HeadColumns,
@@ -92,31 +92,10 @@ export function untraced(build: (inputs: MlxArray[]) => readonly MlxArray[]): Tr
   return { call: (...inputs) => [...build([...inputs])], free() {} };
 }
 
-export type Device = {
-  readonly backend: Backend;
-
-  // ---- Memory
-
+/** Computes: the operations of a model, and the types and layouts of their matrices. */
+export type Compute = {
   /** The compute type of a model stored in this type. */
   computeType(stored: FloatType): FloatType;
-  /** The KV cache's type for this compute type. */
-  kvType(dtype: Dtype): Dtype;
-  /** An uninitialized or zero array: write it before reading it. */
-  allocate(shape: readonly number[], dtype: Dtype): MlxArray;
-  /** Whether the host can write to an array's memory. */
-  readonly hasHostMemory: boolean;
-  /**
-   * A device of the same kind for estimating a model's memory: arrays have shapes but are never
-   * computed. Nothing built with it can be used otherwise. The caller frees it.
-   */
-  sketch(): DeviceKind;
-  readonly isSketch?: true;
-  readonly memory: DeviceMemory;
-  /** How MLX evaluates a graph, as far as it affects memory. */
-  readonly evaluation: Evaluation;
-
-  // ---- Computing
-
   /** Whether products use such a quantized matrix directly; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
   /** The type of expert matrices in a model that computes in `dtype`. */
@@ -163,9 +142,17 @@ export type Device = {
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
   /** Token mask: x (R, V), one bit per token (R, words); -infinity where the bit is not set. */
   mask(x: MlxArray, bits: Uint32Array): MlxArray;
+  /**
+   * The same integers, available only after `before` is evaluated. MLX orders launches by their
+   * inputs and outputs and does not know that a kernel writes into its inputs: a launch that
+   * touches a KV pool must therefore take an output of the previous launch that touched it.
+   */
+  after(integers: MlxArray, before: MlxArray): MlxArray;
+  free(): void;
+};
 
-  // ---- Steps
-
+/** The policy of steps: their size, overlap, padding and recording. */
+export type StepPolicy = {
   /** Maximum steps in flight, including the one that is being read. */
   readonly depth: number;
   /** Default token budget of a step. */
@@ -174,8 +161,6 @@ export type Device = {
   readonly besideTokens?: number | undefined;
   /** Default target time of a step with prompts. */
   readonly stepMs: number;
-  /** Default share of free memory for dequantized copies, if those speed up quantized weights. */
-  readonly spareShare?: number | undefined;
   /** The batch size to which decoding rows are padded; one recorded step is kept per size. */
   paddedRows(rows: number): number;
   /** Tokens to which a prompt step is padded for recording; undefined: it is not recorded. */
@@ -187,26 +172,46 @@ export type Device = {
   beginsEarly?(tokens: number, weightBytes: number): boolean;
   /** Whether kernels and steps are compiled at first use, so that a warm-up helps. */
   readonly compiles: boolean;
+  /** `rehearsal`: inputs for trial runs without lasting effect (KV writes go to scratch). */
+  trace(
+    build: (inputs: MlxArray[]) => readonly MlxArray[],
+    rehearsal: () => readonly MlxArray[],
+  ): Traced;
+};
+
+/** Transfer of a step's values with the host. */
+export type HostTransfer = {
   /** Host values for one step, read once by the device. */
   stage(values: HostArray, shape?: readonly number[]): MlxArray;
   /** Host values for one step, read by all of its layers. */
   spread(values: HostArray): MlxArray;
   /** An output of a step for the host to read once it is evaluated. */
   fetch(x: MlxArray): MlxArray;
-  /** `rehearsal`: inputs for trial runs without lasting effect (KV writes go to scratch). */
-  trace(
-    build: (inputs: MlxArray[]) => readonly MlxArray[],
-    rehearsal: () => readonly MlxArray[],
-  ): Traced;
-  /**
-   * The same integers, available only after `before` is evaluated. MLX orders launches by their
-   * inputs and outputs and does not know that a kernel writes into its inputs: a launch that
-   * touches a KV pool must therefore take an output of the previous launch that touched it.
-   */
-  after(integers: MlxArray, before: MlxArray): MlxArray;
-
-  free(): void;
 };
+
+/** Allocates arrays, and says how much memory there is and how much a step takes. */
+export type Memory = {
+  /** The KV cache's type for this compute type. */
+  kvType(dtype: Dtype): Dtype;
+  /** An uninitialized or zero array: write it before reading it. */
+  allocate(shape: readonly number[], dtype: Dtype): MlxArray;
+  /** Whether the host can write to an array's memory. */
+  readonly hasHostMemory: boolean;
+  /** Default share of free memory for dequantized copies, if those speed up quantized weights. */
+  readonly spareShare?: number | undefined;
+  /** How MLX evaluates a graph, as far as it affects memory. */
+  readonly evaluation: Evaluation;
+  readonly memory: DeviceMemory;
+  /**
+   * A device of the same kind for estimating a model's memory: arrays have shapes but are never
+   * computed. Nothing built with it can be used otherwise. The caller frees it.
+   */
+  sketch(): DeviceKind;
+  readonly isSketch?: true;
+};
+
+export type Device = { readonly backend: Backend } & Compute & StepPolicy & HostTransfer & Memory;
 
 /** The members that depend on the backend; openDevice adds the rest. */
 export type DeviceKind = Omit<Device, "memory" | "sketch">;
+export type MemoryKind = Omit<Memory, "memory" | "sketch">;

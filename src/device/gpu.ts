@@ -22,25 +22,23 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
-import type { Device, Gating } from "./device.ts";
+import type { Compute, Gating, HostTransfer, Memory, StepPolicy } from "./device.ts";
 import { expertLinear, headLinear, lookup } from "./linear.ts";
 import { combine, route } from "./routing.ts";
 
 /** Transfer with the host as plain MLX arrays. */
-export const hostValues: Pick<Device, "stage" | "spread" | "fetch"> = {
+export const hostValues: HostTransfer = {
   stage: (values, shape) => array(values, shape),
   spread: (values) => array(values),
   fetch: (x) => x,
 };
 
 /** The device's operations by MLX's own, which run everywhere. */
-export function mlxParts(values = hostValues) {
+export function mlxCompute({ stage } = hostValues) {
   const gates = compiledGates();
-  const gate: Device["gate"] = (gating, gate, up) =>
+  const gate: Compute["gate"] = (gating, gate, up) =>
     typeof gating === "function" ? gating(gate, up) : gates.call(gating, gate, up);
   return {
-    ...values,
-    allocate: (shape, dtype) => zeros(shape, dtype),
     lookup,
     experts: (matrix, bias, keepView) =>
       Object.assign(expertLinear(matrix, bias, keepView, gate), { sortedRows: 64 }),
@@ -55,8 +53,8 @@ export function mlxParts(values = hostValues) {
     mask: (x, bits) => {
       const [rows, vocabulary] = x.shape as [number, number];
       const bytes = new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength);
-      const table = astype(values.stage(bitsOfByte, [256, 8]), "bool");
-      const flags = take(table, values.stage(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
+      const table = astype(stage(bitsOfByte, [256, 8]), "bool");
+      const flags = take(table, stage(bytes, [rows, bytes.length / rows]), 0); // (R, bytes, 8)
       return where(slice(reshape(flags, [rows, -1]), 1, 0, vocabulary), x, -Infinity);
     },
     after: (integers, before) => {
@@ -66,29 +64,36 @@ export function mlxParts(values = hostValues) {
       return add(integers, astype(less(first, -Infinity), integers.dtype));
     },
     free: () => gates.free(),
-  } satisfies Partial<Device>;
+  } satisfies Partial<Compute>;
 }
 
-export function gpuParts(values = hostValues) {
+export function gpuCompute(transfer = hostValues) {
   return {
-    ...mlxParts(values),
+    ...mlxCompute(transfer),
     computeType: (stored) => stored,
-    kvType: (dtype) => dtype,
     keepsQuantized: () => true,
     expertType: (dtype) => dtype,
     // With scales of another type than x, the product would be promoted to a third type.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,
     longPrompt: 512,
-    depth: 2,
-    // Every size up to 8, then in steps of a quarter of the power of two below.
-    paddedRows: (rows) => {
-      const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
-      return Math.ceil(rows / step) * step;
-    },
-    compiles: true,
-  } satisfies Partial<Device>;
+  } satisfies Partial<Compute>;
 }
+
+export const gpuSteps = {
+  depth: 2,
+  // Every size up to 8, then in steps of a quarter of the power of two below.
+  paddedRows: (rows) => {
+    const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
+    return Math.ceil(rows / step) * step;
+  },
+  compiles: true,
+} satisfies Partial<StepPolicy>;
+
+export const gpuMemory = {
+  kvType: (dtype) => dtype,
+  allocate: (shape, dtype) => zeros(shape, dtype),
+} satisfies Partial<Memory>;
 
 /** Temporary memory of a GPU sort: values and indices, two buffers each. */
 export function sortBytes({ symbol, bytes }: SketchNode): number {

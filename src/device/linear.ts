@@ -19,10 +19,10 @@ import {
   take,
 } from "../mlx/ops.ts";
 import { Scope } from "../mlx/scope.ts";
-import type { Device, ExpertProduct, Fused, Gating, Linear, LinearOptions } from "./device.ts";
+import type { Compute, ExpertProduct, Fused, Gating, Linear, LinearOptions } from "./device.ts";
 
 /** Embedding lookup with MLX's operations. */
-export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
+export const lookup: Compute["lookup"] = (matrix, tokens, dtype) => {
   if (matrix.kind === "dense") return take(matrix.weight, tokens);
   const { weight, scales, biases } = matrix.matrix;
   const rows = {
@@ -35,7 +35,7 @@ export const lookup: Device["lookup"] = (matrix, tokens, dtype) => {
 
 /** Rearranges a quantized matrix for the device's products, possibly in place. */
 export function packedFor(
-  { packedRows }: Device,
+  { packedRows }: Compute,
   { weight, scales, biases }: QuantizedMatrix,
 ): QuantizedMatrix {
   return {
@@ -46,7 +46,7 @@ export function packedFor(
 }
 
 /** `halves`: applies the gate to adjacent halves in one kernel; undefined if unsupported. */
-export type Gate = Device["gate"] & {
+export type Gate = Compute["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
 };
 
@@ -136,7 +136,7 @@ function keepTransposed(
 }
 
 /** HeadLinear with MLX's operations. */
-export const headLinear: Device["headLinear"] = (weight, isTransposed, keepView) => {
+export const headLinear: Compute["headLinear"] = (weight, isTransposed, keepView) => {
   const matrices = isTransposed ? () => weight : keepTransposed(weight, { keepView }); // (heads, in, out)
   return (x) => {
     const [heads, inputs, outputs] = matrices().shape as [number, number, number];

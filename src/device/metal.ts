@@ -5,8 +5,8 @@ import { RecurrenceKernels } from "../kernels/recurrence/recurrence-kernels.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { type MakeKernel, makeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
-import type { DeviceKind } from "./device.ts";
-import { gpuParts, scoreBytes, sortBytes } from "./gpu.ts";
+import type { Compute, DeviceKind, MemoryKind, StepPolicy } from "./device.ts";
+import { gpuCompute, gpuMemory, gpuSteps, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
 
 /** Small enough for a steady inter-token latency of other streams. */
@@ -21,21 +21,31 @@ const STEP_MS = 100;
  */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
+const steps: StepPolicy = {
+  ...gpuSteps,
+  tokenBudget: TOKEN_BUDGET,
+  stepMs: STEP_MS,
+  trace: (build) => new Compiled(build),
+};
+
+const memory: MemoryKind = {
+  ...gpuMemory,
+  hasHostMemory: true,
+  // Limits of a command buffer: operations, and bytes that they read
+  // (mlx/backend/metal/device.cpp).
+  evaluation: {
+    batches: 10,
+    launches: 40,
+    numbers: 40 * 2 ** 20,
+    launchesOf: (_, isView) => (isView ? 0 : 1),
+    temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, isFused),
+  },
+};
+
 export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
-  const gpu = gpuParts();
-  return {
+  const gpu = gpuCompute();
+  const compute: Compute = {
     ...gpu,
-    backend: "metal",
-    hasHostMemory: true,
-    // Limits of a command buffer: operations, and bytes that they read
-    // (mlx/backend/metal/device.cpp).
-    evaluation: {
-      batches: 10,
-      launches: 40,
-      numbers: 40 * 2 ** 20,
-      launchesOf: (_, isView) => (isView ? 0 : 1),
-      temporaryBytes: (node) => sortBytes(node) + scoreBytes(node, isFused),
-    },
     linear: (matrix, options) =>
       matrix.kind === "dense"
         ? weightLinear(matrix.weight, options, gpu.gate)
@@ -43,8 +53,6 @@ export function metalDevice(_: Runtime["device"], make: MakeKernel = makeKernel)
     attention: (shape, dtype) => new PagedAttention("metal", shape, dtype, make),
     latentAttention: (shape, dtype) => new LatentKernels("metal", shape, dtype, make),
     recurrence: () => new RecurrenceKernels("metal", make),
-    tokenBudget: TOKEN_BUDGET,
-    stepMs: STEP_MS,
-    trace: (build) => new Compiled(build),
   };
+  return { backend: "metal", ...compute, ...steps, ...hostValues, ...memory };
 }

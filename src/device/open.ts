@@ -3,7 +3,13 @@ import type { MakeKernel } from "../mlx/kernel.ts";
 import type { Runtime } from "../mlx/runtime.ts";
 import { cpuDevice } from "./cpu.ts";
 import { cudaDevice } from "./cuda.ts";
-import { type Device, type DeviceKind, untraced } from "./device.ts";
+import {
+  type Device,
+  type DeviceKind,
+  type HostTransfer,
+  type StepPolicy,
+  untraced,
+} from "./device.ts";
 import { hostValues } from "./gpu.ts";
 import { deviceMemory } from "./memory.ts";
 import { metalDevice } from "./metal.ts";
@@ -17,7 +23,7 @@ const devices: Record<Backend, Open> = {
 };
 
 /** A sketch neither records steps nor computes. */
-const unrecorded: typeof hostValues & Pick<Device, "trace" | "beginsEarly"> = {
+const unrecorded: HostTransfer & Pick<StepPolicy, "trace" | "beginsEarly"> = {
   ...hostValues,
   trace: untraced,
   beginsEarly: () => false,

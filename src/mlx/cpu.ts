@@ -35,7 +35,7 @@ export type HeadOptions = {
   valuesNormed: boolean;
   sharesKv: boolean;
   rotaryDims: number;
-  /** Sequences of more tokens have a RoPE of their own; 0 if there is none. */
+  /** Sequences longer than this use their own RoPE factors; 0 if there are none. */
   longBeyond: number;
   sinks: boolean;
 };

@@ -1,5 +1,5 @@
 // Chooses the runner of one rank's part of a model.
-import type { Device } from "../device/device.ts";
+import type { Compute, HostTransfer, StepPolicy } from "../device/device.ts";
 import type { Group } from "../mlx/distributed.ts";
 import type { Model } from "../model/contract/model.ts";
 import { Runner } from "../model/run/runner.ts";
@@ -12,7 +12,7 @@ const STEPS = 2;
 
 /** In a pipeline only the first rank handles tokens and samples; the others are stages. */
 export function rankRunner(
-  device: Device,
+  device: Compute & StepPolicy & HostTransfer,
   model: Model,
   store: StateStore,
   { group, parallel }: { group: Group; parallel: Parallel },

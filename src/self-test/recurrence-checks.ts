@@ -1,6 +1,6 @@
 // Checks a device's convolutions and scans against plain arithmetic. All slots hold large numbers beforehand, so that
 // reading a wrong slot is noticed.
-import type { Device, FloatType } from "../device/device.ts";
+import type { Compute, FloatType } from "../device/device.ts";
 import {
   type Convolution,
   type GivenGates,
@@ -92,11 +92,11 @@ export function recurrenceChecks(): DeviceCheck[] {
   return [
     ...convolutions.map((each) => ({
       name: `convolution: ${each.channels} channels over ${each.taps} inputs, ${each.dtype}`,
-      run: (device: Device) => checkConvolution(each, device),
+      run: (device: Compute) => checkConvolution(each, device),
     })),
     ...scans.map((each) => ({
       name: `scan${each.of ? ` of ${each.of}` : ""}: as in ${each.like}, ${told(each)}`,
-      run: (device: Device) => checkScan(each, device),
+      run: (device: Compute) => checkScan(each, device),
     })),
   ];
 }
@@ -153,7 +153,7 @@ function rounded(key: string, shape: number[], dtype: FloatType, factor = 1): Ml
 
 /** Runs the device and the reference, each on its own pool, and compares. */
 function checkBoth(
-  device: Device,
+  device: Compute,
   pool: Float32Array,
   shape: number[],
   compute: (recurrence: Recurrence, pool: MlxArray) => MlxArray,
@@ -177,7 +177,7 @@ function checkBoth(
   }
 }
 
-function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
+function checkConvolution(each: ConvolutionCase, device: Compute): Finding[] {
   const { taps, channels, dtype, activation, isBiased, spare = 0 } = each;
   const x = rounded("x", [44, spare + channels + 3], dtype);
   const convolution: Convolution = {
@@ -201,7 +201,7 @@ function checkConvolution(each: ConvolutionCase, device: Device): Finding[] {
   );
 }
 
-function checkScan(each: ScanCase, device: Device): Finding[] {
+function checkScan(each: ScanCase, device: Compute): Finding[] {
   const { heads, keyHeads, keyDim, valueDim, dtype, gates } = each;
   const { isDelta = false, isNormed, isSkipping, isErasing } = each;
   const isPrompts = each.of === "prompts";

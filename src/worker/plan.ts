@@ -1,6 +1,6 @@
 // Estimates a model's memory on a device before it is loaded: weights in the device's format, KV blocks and recurrent
 // states, and the arrays of steps.
-import type { Device } from "../device/device.ts";
+import type { Device, Memory, StepPolicy } from "../device/device.ts";
 import { roomOf } from "../device/memory.ts";
 import type { EngineOptions, ModelPlan } from "../engine/protocol.ts";
 import { BLOCK_TOKENS } from "../kv/blocks.ts";
@@ -30,7 +30,7 @@ type SketchedModel = {
 };
 
 /** The whole machine, or the share of one of the ranks on it. */
-export function machineOf({ memory, tokenBudget }: Device, ranks?: Ranks): Machine {
+export function machineOf({ memory, tokenBudget }: Memory & StepPolicy, ranks?: Ranks): Machine {
   const facts = memory.facts();
   const { usableBytes, availableBytes } = facts;
   const shared = ranks?.localSize ?? 1;
@@ -168,7 +168,7 @@ function scaled({ groups, slotBytes }: Costs, share: number): Costs {
 }
 
 /** Bytes of a block in each group, and of a slot. */
-function costsOf(device: Device, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
+function costsOf(device: Memory, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
   return {
     groups: groupsOf(states).map((group) => {
       return { window: group.window, blockBytes: blockBytes(group, device.kvType(dtype)) };

@@ -1,6 +1,6 @@
 // Log-probabilities of tokens, from the model's unchanged logits. Rows of a whole vocabulary stay on the device: the
 // host reads one number per token and a few for the most likely ones.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer } from "../../device/device.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import {
   argpartition,
@@ -33,7 +33,7 @@ const PIECE_BYTES = 2 ** 24;
  * logits (R, V), tokens (R), with `tops[i]` of the most likely tokens for row i. Call it in a scope: it makes arrays.
  */
 export function scoreTokens(
-  device: Device,
+  device: Compute & HostTransfer,
   logits: MlxArray,
   tokens: MlxArray,
   tops: readonly number[],
@@ -65,7 +65,7 @@ export function scoreTokens(
 
 /** logits (R, V) -> for each row, the logits of its own `tokens`. Call it in a scope: it makes arrays. */
 export function pickLogits(
-  { stage, fetch }: Device,
+  { stage, fetch }: HostTransfer,
   logits: MlxArray,
   tokens: readonly (readonly number[])[],
 ): { pending: readonly MlxArray[]; read(): number[][] } {
@@ -88,7 +88,7 @@ export function pickLogits(
  * that memory does not grow with the prompt.
  */
 export function scorePrompt(
-  device: Device,
+  device: Compute & HostTransfer,
   { logits, shape }: Pick<Model, "logits"> & { shape: Pick<Model["shape"], "vocabulary"> },
   hidden: MlxArray,
   { at, next, top }: PromptScore,

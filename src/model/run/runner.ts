@@ -1,7 +1,13 @@
 // Runs the steps of a model: one forward pass over all rows, and a token for each sampled row. Steps are launched and
 // read later, so that they can overlap. Decode steps are traced once per padded batch size, so that on CUDA each is a
 // single launch; steps with prompts are traced if the device records those too.
-import { type Device, type Traced, untraced } from "../../device/device.ts";
+import {
+  type Compute,
+  type HostTransfer,
+  type StepPolicy,
+  type Traced,
+  untraced,
+} from "../../device/device.ts";
 import { BLOCK_TOKENS } from "../../kv/blocks.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import type { Group } from "../../mlx/distributed.ts";
@@ -19,7 +25,7 @@ import { StepOrder } from "./step-order.ts";
 export class Runner {
   /** Forward passes so far. */
   forwards = 0;
-  readonly #device: Device;
+  readonly #device: Compute & StepPolicy & HostTransfer;
   readonly #model: Model;
   readonly #store: StateStore;
   readonly #group: Group | undefined;
@@ -33,7 +39,7 @@ export class Runner {
    * several pipeline stages waits for the last stage only when a step is read.
    */
   constructor(
-    device: Device,
+    device: Compute & StepPolicy & HostTransfer,
     model: Model,
     store: StateStore,
     group?: Group,

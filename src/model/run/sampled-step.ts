@@ -1,6 +1,6 @@
 // A launched step on the rank that samples: draws its rows, hands the tokens on to the next step, and scores prompts when
 // it is read. Owns the arrays that it will read, and frees them then.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer } from "../../device/device.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import { astype } from "../../mlx/ops.ts";
 import { hold, Scope } from "../../mlx/scope.ts";
@@ -10,7 +10,7 @@ import { type Draw, draw, inOrder, type Lookback, type Sampled } from "./sampler
 import type { Forward, Launched, StepInputs, StepOutputs } from "./step.ts";
 import type { StepOrder } from "./step-order.ts";
 
-type Context = { device: Device; model: Model; order: StepOrder };
+type Context = { device: Compute & HostTransfer; model: Model; order: StepOrder };
 
 export class SampledStep implements Launched {
   readonly #context: Context;

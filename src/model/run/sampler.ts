@@ -4,7 +4,7 @@
 // A row uses one random number in [0, 1), hashed on the host from the request's seed and its number of output tokens:
 // it draws the first token whose cumulative probability exceeds that number. So a seeded request draws the same tokens
 // alone, in a batch, and when it is recomputed after a preemption.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -86,8 +86,10 @@ export type Draw = {
   read(): Sampled[];
 };
 
+type SamplerDevice = Compute & HostTransfer;
+
 /** The argmax of each row of logits, and its logit. */
-export type Best = ReturnType<Device["best"]>;
+export type Best = ReturnType<Compute["best"]>;
 
 export type DrawRow = SampleRow & Lookback;
 
@@ -96,7 +98,7 @@ export type DrawRow = SampleRow & Lookback;
  * not drawn. Call it in a scope: it makes arrays.
  */
 export function draw(
-  device: Device,
+  device: SamplerDevice,
   logits: MlxArray,
   rows: readonly DrawRow[],
   at: readonly number[],
@@ -187,7 +189,7 @@ function mostLikely(count: number, { indices, highest }: Best): Draw {
   };
 }
 
-function rowsOf({ stage }: Device, x: MlxArray, at: readonly number[]): MlxArray {
+function rowsOf({ stage }: HostTransfer, x: MlxArray, at: readonly number[]): MlxArray {
   if (!areFirst(at)) return take(x, stage(Int32Array.from(at)), 0);
   return x.shape[0] === at.length ? x : slice(x, 0, 0, at.length);
 }
@@ -198,7 +200,7 @@ function areFirst(at: readonly number[]): boolean {
 
 /** Tokens that were drawn by groups, in the order of their rows. */
 export function inOrder(
-  { stage, fetch }: Device,
+  { stage, fetch }: HostTransfer,
   groups: readonly { members: readonly number[]; tokens: MlxArray }[],
 ): MlxArray {
   if (groups.length === 1) return groups[0]!.tokens;
@@ -238,7 +240,7 @@ export function isPenalized(sampling: Sampling): boolean {
 }
 
 /** logits (G, V) of rows of one kind */
-function drawGroup(device: Device, logits: MlxArray, rows: readonly DrawRow[]) {
+function drawGroup(device: SamplerDevice, logits: MlxArray, rows: readonly DrawRow[]) {
   const { sampling, counts, mask } = rows[0]!;
   let x = logits;
   if (counts) x = penalize(device, x, rows);
@@ -253,7 +255,7 @@ function drawGroup(device: Device, logits: MlxArray, rows: readonly DrawRow[]) {
 // ---- Changes to the logits
 
 /** As in vLLM and OpenAI's API: repetition applies to prompt and output, presence and frequency to the output. */
-function penalize(device: Device, x: MlxArray, rows: readonly DrawRow[]): MlxArray {
+function penalize(device: SamplerDevice, x: MlxArray, rows: readonly DrawRow[]): MlxArray {
   const counted = rows.map(({ counts }) => counts!);
   // Shorter rows repeat their first token, which is written twice with the same value.
   const { indices, values: output } = perToken(
@@ -276,7 +278,7 @@ function penalize(device: Device, x: MlxArray, rows: readonly DrawRow[]): MlxArr
   return putAlongAxis(x, indices, subtract(repeated, penalty));
 }
 
-function bias(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function bias(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const biases = rows.map(({ sampling: { logitBias } }) => ({
     tokens: Int32Array.from(logitBias!.keys()),
     values: Float32Array.from(logitBias!.values()),
@@ -289,7 +291,7 @@ type TokenValues = { tokens: Int32Array; values: Float32Array };
 
 /** Tokens and their values (rows, maximum tokens), shorter rows padded. */
 function perToken(
-  { stage }: Device,
+  { stage }: HostTransfer,
   rows: readonly TokenValues[],
   padding: (row: TokenValues) => [token: number, value: number],
 ): { indices: MlxArray; values: MlxArray } {
@@ -310,7 +312,7 @@ function perToken(
 
 /** One number per row (rows, 1). */
 function columnOf(
-  { stage }: Device,
+  { stage }: HostTransfer,
   rows: readonly SampleRow[],
   value: (sampling: Sampling) => number,
 ): MlxArray {
@@ -328,18 +330,18 @@ function sideBySide(masks: readonly Uint32Array[]): Uint32Array {
 // ---- Drawing a token
 
 const methods = {
-  whole: (device: Device, x: MlxArray, rows: readonly SampleRow[]) =>
+  whole: (device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]) =>
     squeeze(indexAbove(device, device.softmax(heated(device, x, rows)), rows), 1),
   truncated: drawTruncated,
 };
 
-function heated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function heated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const temperatures = columnOf(device, rows, ({ temperature }) => temperature);
   return divide(x, temperatures);
 }
 
 /** Keeps the most probable tokens: top_k, then top_p of their sum, then min_p of the first one's probability. */
-function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function drawTruncated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(device, x, rows);
   const order = argsort(negative(scaled)); // (G, V)
   const likely = device.softmax(takeAlongAxis(scaled, order));
@@ -359,7 +361,11 @@ function drawTruncated(device: Device, x: MlxArray, rows: readonly SampleRow[]):
 }
 
 /** (G, 1): the first index whose cumulative weight exceeds the row's random number times the total. */
-function indexAbove({ stage }: Device, weights: MlxArray, rows: readonly SampleRow[]): MlxArray {
+function indexAbove(
+  { stage }: HostTransfer,
+  weights: MlxArray,
+  rows: readonly SampleRow[],
+): MlxArray {
   const numbers = Float32Array.from(rows, ({ sampling, index }) =>
     unitNumber(sampling.seed, index),
   );

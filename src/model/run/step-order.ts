@@ -1,6 +1,6 @@
 // What one step leaves for the next, so that steps overlap on the device: the tokens it draws, which never pass through
 // the host, and the order of launches that write to the pools.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer, StepPolicy } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import type { Group } from "../../mlx/distributed.ts";
 import { less, maximum, slice, take, where } from "../../mlx/ops.ts";
@@ -8,7 +8,11 @@ import { hold } from "../../mlx/scope.ts";
 import type { StateStore } from "../state/state-store.ts";
 import type { StepInputs } from "./step.ts";
 
-type Context = { device: Device; store: StateStore; group: Group | undefined };
+type Context = {
+  device: Compute & StepPolicy & HostTransfer;
+  store: StateStore;
+  group: Group | undefined;
+};
 
 export class StepOrder {
   /** The first of several pipeline stages: a step is evaluated when it is read. */

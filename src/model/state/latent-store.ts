@@ -1,6 +1,6 @@
 // Latents, the one vector per token that all heads of a layer share, in the blocks of the paged KV store: one pool
 // per layer, written in place by kernels.
-import type { Device } from "../../device/device.ts";
+import type { Compute, Memory } from "../../device/device.ts";
 import type { LatentAttention } from "../../kernels/attention/latent-attention.ts";
 import type { TileSize } from "../../kernels/attention/paged-attention.ts";
 import { BLOCK_TOKENS } from "../../kv/blocks.ts";
@@ -23,7 +23,7 @@ export class LatentStore {
 
   /** Frees its pools if memory runs out. */
   constructor(
-    device: Device,
+    device: Compute & Memory,
     states: readonly LatentState[],
     group: number,
     blocks: number,

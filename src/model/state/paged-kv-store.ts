@@ -3,7 +3,7 @@
 // operation writes to them, so MLX never copies them. A decode step is one launch per layer. A step with prompt
 // tokens takes two: one writes all keys and values, then queries attend, with a kernel for chunks if the device has
 // one. Otherwise long prompts use MLX's attention over gathered blocks.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer, Memory } from "../../device/device.ts";
 import {
   type BlockAttention,
   type LayerWork,
@@ -88,7 +88,7 @@ const MOST_LATENT_PARTS = 64;
 export class PagedKvStore {
   /** One block after each group's last: padding rows write there. */
   readonly #scratch: readonly number[];
-  readonly #device: Device;
+  readonly #device: Compute & HostTransfer & Memory;
   readonly #layers: Layer[] = [];
   /** Kernels by sizes. */
   readonly #attentions = new Map<string, BlockAttention>();
@@ -97,7 +97,12 @@ export class PagedKvStore {
   readonly #originalLength: number;
 
   /** `blocks`: number per group. Frees its pools if memory runs out. */
-  constructor(device: Device, states: LayerStates, blocks: readonly number[], dtype: Dtype) {
+  constructor(
+    device: Compute & HostTransfer & Memory,
+    states: LayerStates,
+    blocks: readonly number[],
+    dtype: Dtype,
+  ) {
     this.#scratch = blocks;
     this.#device = device;
     const { kvs, latents, originalLength = Number.POSITIVE_INFINITY } = states;

@@ -1,7 +1,7 @@
 // States of recurrent layers: one pool per layer and array, with a slot for each running sequence and each snapshot.
 // A step reads a row's state from one slot and writes it to another or the same one: kernels write pools in place.
 // All states are float32.
-import type { Device } from "../../device/device.ts";
+import type { Compute, Memory } from "../../device/device.ts";
 import { packMoves, type Recurrence } from "../../kernels/recurrence/recurrence.ts";
 import { NONE, type SlotMove } from "../../kv/kv-cache.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
@@ -16,7 +16,7 @@ export class SlotStore {
   readonly #recurrence: Recurrence;
 
   /** Frees its pools if memory runs out. */
-  constructor(device: Device, states: readonly SlotState[], slots: number) {
+  constructor(device: Compute & Memory, states: readonly SlotState[], slots: number) {
     this.#scratch = slots;
     this.#recurrence = device.recurrence();
     try {

@@ -1,5 +1,5 @@
 // All state that a model keeps of its sequences: keys, values and latents in blocks, recurrent states in slots.
-import type { Device } from "../../device/device.ts";
+import type { Compute, HostTransfer, Memory } from "../../device/device.ts";
 import type { BlockCopy, CacheLayout, SlotMove } from "../../kv/kv-cache.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import type { Dtype } from "../../mlx/dtype.ts";
@@ -18,12 +18,17 @@ export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
 export type PromptInputs = { arrays: Int32Array[]; width: number };
 
 export class StateStore {
-  readonly #device: Device;
+  readonly #device: Compute & HostTransfer & Memory;
   readonly #kv: PagedKvStore;
   readonly #slots: SlotStore | undefined;
 
   /** Frees its pools if memory runs out. */
-  constructor(device: Device, states: LayerStates, { groups, slots }: CacheLayout, dtype: Dtype) {
+  constructor(
+    device: Compute & HostTransfer & Memory,
+    states: LayerStates,
+    { groups, slots }: CacheLayout,
+    dtype: Dtype,
+  ) {
     const blocks = groups.map((group) => group.blocks);
     this.#device = device;
     this.#kv = new PagedKvStore(device, states, blocks, dtype);

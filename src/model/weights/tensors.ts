@@ -1,6 +1,6 @@
 // Converts stored tensors to MLX arrays, piece by piece and directly into the array's memory, so that loading takes
 // little more memory than the arrays themselves. The caller holds and frees them.
-import type { Device, FloatType } from "../../device/device.ts";
+import type { Compute, FloatType, Memory } from "../../device/device.ts";
 import type { GgufType } from "../../files/gguf.ts";
 import { dequantize } from "../../files/gguf-quants.ts";
 import { isRepacked, mlxLayoutOf, type Repacked, repack } from "../../files/gguf-repack.ts";
@@ -45,7 +45,7 @@ export function plainType(stored: StoredTensor): Dtype | undefined {
 }
 
 /** Converts or dequantizes the tensor to this type. */
-export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device): MlxArray {
+export function loadDense(stored: StoredTensor, dtype: FloatType, device: Memory): MlxArray {
   return make(stored.shape, dtype, device, (target) => {
     if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
     else decode(stored, (piece, at) => put(piece, target, at));
@@ -53,7 +53,7 @@ export function loadDense(stored: StoredTensor, dtype: FloatType, device: Device
 }
 
 /** Copies the tensor without conversion. */
-export function loadPlain(stored: StoredTensor, device: Device): MlxArray {
+export function loadPlain(stored: StoredTensor, device: Memory): MlxArray {
   const dtype = plainType(stored);
   if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
   return make(stored.shape, dtype, device, (target) => readInto(stored, target));
@@ -64,7 +64,7 @@ export function loadDequantized(
   { weight, scales, biases, quantization }: StoredQuantized,
   shape: readonly number[],
   dtype: FloatType,
-  device: Device,
+  device: Memory,
 ): MlxArray {
   const columns = shape.at(-1)!;
   const rows = shape.reduce((a, b) => a * b) / columns;
@@ -88,7 +88,7 @@ export function loadDequantized(
 }
 
 /** Rearranges a part of a quantized matrix as the device's products read it. */
-export function packed(rows: MlxArray, device: Device): MlxArray {
+export function packed(rows: MlxArray, device: Compute & Memory): MlxArray {
   using _ = new Scope();
   const made = device.packedRows(rows);
   if (made === rows) return rows;
@@ -104,7 +104,7 @@ export function packed(rows: MlxArray, device: Device): MlxArray {
 export function loadRepacked(
   stored: StoredTensor,
   dtype: "float16" | "float32",
-  device: Device,
+  device: Compute & Memory,
 ): { matrix: QuantizedMatrix; quantization: Quantization; isExact: boolean } | undefined {
   const { format: type, shape } = stored;
   if (!isRepacked(type)) return undefined;
@@ -139,7 +139,7 @@ export function loadRepacked(
 function make(
   shape: readonly number[],
   dtype: Dtype,
-  device: Device,
+  device: Memory,
   write: (target: HostArray) => void,
 ): MlxArray {
   using _ = new Scope();
@@ -151,7 +151,7 @@ function make(
 type Prepared = { target: HostArray; finish(): MlxArray };
 
 /** An array to be filled, in MLX's own memory if the host can write to that. Call it in a scope. */
-function prepare(shape: readonly number[], dtype: Dtype, device: Device): Prepared {
+function prepare(shape: readonly number[], dtype: Dtype, device: Memory): Prepared {
   if (device.isSketch) {
     // Never evaluated, so it takes no memory.
     return { target: new hostArrays[dtype](0), finish: () => hold(zeros(shape, dtype)) };

@@ -1,6 +1,6 @@
 // The arrays of a model's weights: loads stored tensors in the precision that suits the device, owns every array made
 // of them and every constant, and frees them all with `free`.
-import type { Device, FloatType } from "../../device/device.ts";
+import type { Compute, FloatType, Memory } from "../../device/device.ts";
 import type { Matrix } from "../../kernels/product/matrix.ts";
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { astype } from "../../mlx/ops.ts";
@@ -19,7 +19,7 @@ import {
 } from "./tensors.ts";
 
 export class WeightArrays {
-  readonly #device: Device;
+  readonly #device: Compute & Memory;
   readonly #dtype: FloatType;
   readonly #stored: StoredTensors;
   readonly #matrices: StoredMatrices;
@@ -27,7 +27,12 @@ export class WeightArrays {
   /** Transposed views and constants, which do not count as weights. */
   readonly #views: MlxArray[] = [];
 
-  constructor(device: Device, dtype: FloatType, stored: StoredTensors, matrices: StoredMatrices) {
+  constructor(
+    device: Compute & Memory,
+    dtype: FloatType,
+    stored: StoredTensors,
+    matrices: StoredMatrices,
+  ) {
     this.#device = device;
     this.#dtype = dtype;
     this.#stored = stored;

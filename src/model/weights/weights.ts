@@ -1,12 +1,13 @@
 // A model's weights: makes the products and vectors that layers ask for by name. Its parts do the work: `stored` and
 // `matrices` rename and rearrange tensors, `ranks` divides them, `arrays` loads and owns arrays.
 import type {
-  Device,
+  Compute,
   ExpertLinear,
   ExpertProduct,
   FloatType,
   HeadLinear,
   Linear,
+  Memory,
 } from "../../device/device.ts";
 import { gateHalves, reordered, unfused } from "../../device/linear.ts";
 import type { Matrix } from "../../kernels/product/matrix.ts";
@@ -31,7 +32,7 @@ export type Embedding = {
 };
 
 export type WeightOptions = {
-  device: Device;
+  device: Compute & Memory;
   /** Overrides the type that the device and the file suggest. */
   dtype?: FloatType | undefined;
   /** On CUDA: also keep quantized matrices dequantized, instead of dequantizing them in each step with many rows. */
@@ -47,7 +48,7 @@ export type WeightOptions = {
 };
 
 export class Weights {
-  readonly device: Device;
+  readonly device: Compute;
   readonly dtype: FloatType;
   readonly stored: StoredTensors;
   readonly matrices: StoredMatrices;
