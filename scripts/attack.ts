@@ -69,7 +69,7 @@ const kinds: Kind[] = ["health", "completion", "schema"];
 async function settled(name: string): Promise<void> {
   const end = performance.now() + SETTLE_MS;
   for (;;) {
-    // One of them may be the bystander's.
+    // One request may be the bystander's.
     const left = (await read()).total("requests_in_progress");
     if (left <= 1) return;
     if (performance.now() > end) {

@@ -9,8 +9,7 @@ const bin = (name: string) => join(root, "node_modules", ".bin", name);
 const temporary = mkdtempSync(join(tmpdir(), "mlx-serve-"));
 const junit = join(temporary, "junit.xml");
 
-// A test's servers compute with one thread each: two processes of as many threads as there are cores would wait
-// for each other.
+// One thread per server of a test: two processes with a thread per core would stall each other.
 const env = { MLX_SERVE_THREADS: "1", ...process.env, TMPDIR: temporary };
 
 const passes = (...command: string[]) =>

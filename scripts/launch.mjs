@@ -35,7 +35,7 @@ function installWithBun() {
 }
 
 const [program = "", ...args] = process.argv.slice(2);
-// Each backend has libraries of its own.
+// Each backend has its own libraries.
 const named = args.findIndex((arg) => /^--backend(=|$)/.test(arg));
 const backend = args[named]?.split("=")[1] ?? args[named + 1] ?? "";
 const isOne = named >= 0 && ["cpu", "cuda", "metal"].includes(backend);

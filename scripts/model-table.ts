@@ -1,13 +1,13 @@
-// The tables of docs/models.md: which architectures of llama.cpp's are read, and what is supported of each file of mlx-lm's models. mlx-lm-files.json lists the files
-// with the reason where one is not supported; what is supported, the registry says.
+// The tables of docs/models.md: the supported architectures of llama.cpp, and of each file of mlx-lm's models.
+// mlx-lm-files.json lists the files, and reasons for unsupported ones; the registry knows the supported ones.
 import { ggufArchitectures } from "../src/model/checkpoint/gguf/config.ts";
 import { architectures } from "../src/model/registry.ts";
 import listed from "./mlx-lm-files.json" with { type: "json" };
 
-/** A file of mlx_lm/models: the model_types that are read as it, or why none is. */
+/** A file of mlx_lm/models: the supported model_types, or the reason why there are none. */
 export type ModelRow = { file: string; supported: string[]; reason: string };
 
-/** `renamed`: mlx-lm's own other names for a file. `others`: names that it does not know. */
+/** `renamed`: mlx-lm's aliases of a file. `others`: aliases that mlx-lm does not know. */
 export const { version, files, renamed, others } = listed as {
   version: string;
   files: Record<string, string>;
@@ -43,7 +43,7 @@ export function modelTable(): string {
   ].join("\n");
 }
 
-/** GGUF files, by their general.architecture, in lines of a document's width. */
+/** The supported general.architecture of GGUF files, wrapped to a document's width. */
 export function ggufList(): string {
   const names = ggufArchitectures.map((name) => `\`${name}\``).join(", ");
   const text = `GGUF files are read of ${ggufArchitectures.length} architectures: ${names}.`;

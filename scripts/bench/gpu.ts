@@ -96,7 +96,7 @@ const columns: [title: string, cell: (result: Result) => string][] = [
 
 const tokenBudget = values.tokenBudget || undefined;
 const maxBatch = Math.max(streams + 1, mostOf(loads));
-/** Beside others what the loads need and some more, and not half of the GPU's memory. */
+/** Next to peers, the loads' requirements with a margin instead of half of the GPU's memory. */
 const spare = peers.includes("vllm") ? 1.1 : 2;
 const blocks =
   peers.length > 0

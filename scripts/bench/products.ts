@@ -114,8 +114,8 @@ for (const described of values.matrices.split(",")) {
     const { bits, groupSize: span } = quantization;
     const sizes = { rows, columns: outputs, inputs, bits, span };
     const isPrompt = isDense && isGated && fitsPrompt(gpu, rows, outputs, inputs);
-    // A gate alone is no product: bfloat16 is measured without one, and compared with what is not gated. The kernel
-    // for prompts always gates, and so does bfloat16 beside it.
+    // Gates are not products, so bfloat16 is measured without one and compared with ungated results. The prompt
+    // kernel always gates, and so does bfloat16 next to it.
     const possible: Way[] = [
       {
         name: isPrompt ? "bfloat16 and a gate" : "bfloat16",

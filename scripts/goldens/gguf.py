@@ -1,4 +1,4 @@
-"""Writes test/golden/gguf with PyPI's gguf 0.19.0: what our GGUF reader and decoders must give.
+"""Writes test/golden/gguf with PyPI's gguf 0.19.0: the expected results of our GGUF reader and decoders.
 
     python scripts/goldens/gguf.py <SmolLM2-135M-Instruct.Q4_1.gguf>
 

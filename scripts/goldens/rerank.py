@@ -1,4 +1,4 @@
-"""Writes test/golden/rerank/goldens.json with mlx-lm 0.32.2 and transformers: how rerankers score pairs.
+"""Writes test/golden/rerank/goldens.json with mlx-lm 0.32.2 and transformers: scores of pairs by rerankers.
 
     python scripts/goldens/rerank.py
     node_modules/.bin/biome check --write test/golden/rerank

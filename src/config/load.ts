@@ -230,7 +230,7 @@ function nearestSetting(name: string): Setting | undefined {
 
 function unknownName(what: string, meant: string | undefined): UsageError {
   const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
-  return new UsageError(`${what}: there is no such setting${hint}`);
+  return new UsageError(`${what}: unknown setting${hint}`);
 }
 
 function wrongValue({ setting, written, source }: Given, wanted: string): UsageError {

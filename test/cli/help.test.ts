@@ -65,7 +65,7 @@ test("wrong usage ends with 2, in one line", () => {
     serv: /^no verb serv; did you mean serve\?$/,
     "keys list": /^no verb keys list; did you mean ls\?$/,
     "keys what": /^usage: mlx-serve keys add/,
-    "-v": /^-v: there is no such setting; did you mean --verbose or --version\?$/,
+    "-v": /^-v: unknown setting; did you mean --verbose or --version\?$/,
     "ps -v": /^ps: there is no flag -v$/,
     "ps --jsno": /^ps: there is no flag --jsno; did you mean --json\?$/,
     "run --temprature=1 Hi": /^run: there is no flag --temprature; did you mean --temperature\?$/,

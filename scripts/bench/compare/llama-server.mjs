@@ -37,7 +37,7 @@ async function complete(response, { prompt, max_tokens: maxTokens }) {
     );
   const ids = model.tokenize(prompt);
   let tokens = 0;
-  // Going on past the end of an answer, every one has as many tokens.
+  // Continues past the end of answers, so that all have equally many tokens.
   for await (const id of sequence.evaluate(ids, { temperature: 0, yieldEogToken: true })) {
     tokens += 1;
     const isLast = tokens === maxTokens || response.destroyed;
