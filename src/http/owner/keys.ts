@@ -55,13 +55,13 @@ export function addKey(serving: BodyReader & Keys & { env: Environment }) {
     if (error) throw badRequest("name", `Invalid 'name': ${error.issues[0]!.message}.`);
     if (serving.ring.open) {
       const message =
-        "The server has no keys, and the first one would shut everyone else out, the owner too: start it with --api-key.";
+        "The server is open, and its first key would lock out all clients, including the owner: start it with --api-key.";
       throw new ApiError(409, message, { code: "no_keys" });
     }
     const path = keyFileOf(serving.settings, serving.env);
     const key = addToFile(path, { name, tier, limits });
     if (key === undefined) {
-      const message = `A key named ${name} is there: revoke it, or take another name.`;
+      const message = `A key named ${name} already exists: revoke it or choose another name.`;
       throw new ApiError(409, message, { param: "name", code: "key_exists" });
     }
     applyKeys(serving, readKeyFile(path));
@@ -76,7 +76,8 @@ export function revokeKey(serving: BodyReader & Keys & { env: Environment }) {
     const { name } = await readRequest(c, serving, RevokeKeyRequest);
     const path = keyFileOf(serving.settings, serving.env);
     if (!readKeyFile(path) || !revokeInFile(path, name)) {
-      const message = "The keys file has no key of this name; those of --api-key are not in it.";
+      const message =
+        "The keys file has no key of this name; it does not contain keys of --api-key.";
       throw new ApiError(404, message, { param: "name", code: "key_not_found" });
     }
     applyKeys(serving, readKeyFile(path));
