@@ -3,11 +3,11 @@
 // (src/kernels/product/warpgroup-product.c): `MLX_SERVE_BACKEND=cuda bun scripts/bench/products.ts`. The default
 // matrices are those of Llama-3.2-3B in 4 bits; others: `--matrices qkv:5120x3072,gate-up:16384x3072:gated --bits 8
 // --group-size 32 --rows 64,128 --rounds 5`. Each line has the microseconds of each kernel, and the Hopper kernel's
-// configuration as tiles x shares x step x stages x rows. `--variants 2x2x128x4,1x1x64x6,_x4,...` adds a line with other
-// configurations, fastest first; `_` and omitted trailing numbers mean the automatic choice
-// (src/kernels/product/warpgroup-product.ts). `--bits 16` measures dense matrices: MLX against the kernel for few rows
-// (src/kernels/product/dense-product.c), or with `--rows 8192 --matrices gate-up:16384x3072:gated` the one for prompts
-// (src/kernels/product/prompt-product.c) against MLX with a separate gate. Fails if results differ.
+// configuration as tiles x shares x step x stages x rows. `--variants 2x2x128x4,1x1x64x6,_x4,...` adds a line with
+// other configurations, fastest first; `_` and omitted trailing numbers mean the automatic choice
+// (src/kernels/product/warpgroup-product.ts). `--bits 16` measures dense matrices: MLX against the kernel for few
+// rows (src/kernels/product/dense-product.c), or with `--rows 8192 --matrices gate-up:16384x3072:gated` the one for
+// prompts (src/kernels/product/prompt-product.c) against MLX with a separate gate. Fails if results differ.
 import { findLibrary } from "../../ffi/native.ts";
 import { gpuFacts } from "../../src/kernels/host/gpu.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";

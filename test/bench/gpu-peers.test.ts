@@ -54,7 +54,7 @@ describe("loads", () => {
   });
 
   test.each(["", "0", "1xmany", "1x2x3x4", "1.5"])("%p is none", (text) => {
-    expect(() => parseLoads(text, 128, 256)).toThrow("a load is");
+    expect(() => parseLoads(text, 128, 256)).toThrow("expected a load");
   });
 
   test("decide what vLLM keeps of keys and values, and of states", () => {

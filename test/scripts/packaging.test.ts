@@ -86,7 +86,7 @@ describe("npm", () => {
 
   test("without a package for this system there is one line", () => {
     const { stderr, exitCode } = Bun.spawnSync(layOut(dist({})));
-    expect(stderr.toString()).toStartWith(`mlx-serve: @mlx-serve/${here} is not there`);
+    expect(stderr.toString()).toStartWith(`mlx-serve: @mlx-serve/${here} is not installed`);
     expect(exitCode).toBe(1);
   });
 
