@@ -86,11 +86,7 @@ export async function writeOutput(
       files: [output, errors].filter((file) => file !== undefined),
       outputFile: output?.id,
       errorFile: errors?.id,
-      counts: {
-        total: good.lines + bad.lines,
-        completed: good.lines,
-        failed: bad.lines,
-      },
+      counts: { total: good.lines + bad.lines, completed: good.lines, failed: bad.lines },
     };
   } catch (error) {
     await Promise.allSettled([good.remove(), bad.remove()]);

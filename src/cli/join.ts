@@ -97,10 +97,7 @@ async function joinAgain(
   process.on("SIGTERM", stop);
   console.error(`rank ${rank} of ${addresses.length}, for the server at ${server}`);
   while (!isStopped) {
-    child = Bun.spawn([...ownProgram(), "join"], {
-      env,
-      stdio: ["ignore", "inherit", "inherit"],
-    });
+    child = Bun.spawn([...ownProgram(), "join"], { env, stdio: ["ignore", "inherit", "inherit"] });
     await child.exited;
     if (!isStopped) await Bun.sleep(AGAIN_MS);
   }

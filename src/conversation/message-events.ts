@@ -113,13 +113,7 @@ export class AnswerBuilder {
         else parts.push({ kind: event.kind, text: event.text });
         return;
       case "call":
-        parts.push({
-          kind: "call",
-          id: event.id,
-          name: event.name,
-          arguments: "",
-          isCutOff: true,
-        });
+        parts.push({ kind: "call", id: event.id, name: event.name, arguments: "", isCutOff: true });
         return;
       case "arguments":
         // Calls never overlap.

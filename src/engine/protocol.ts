@@ -198,12 +198,7 @@ export type StepReport = {
 };
 
 /** Collectives of a rank: their number, bytes sent, and number and time of those that were measured. */
-export type Traffic = {
-  collectives: number;
-  bytes: number;
-  measured: number;
-  measuredMs: number;
-};
+export type Traffic = { collectives: number; bytes: number; measured: number; measuredMs: number };
 
 export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
 

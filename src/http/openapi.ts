@@ -28,16 +28,10 @@ export type OpenApiDocument = {
   servers: { url: string }[];
   security: Record<string, string[]>[];
   paths: Record<string, Partial<Record<Route["method"], Operation>>>;
-  components: {
-    schemas: Record<string, JsonSchema>;
-    securitySchemes: Record<string, object>;
-  };
+  components: { schemas: Record<string, JsonSchema>; securitySchemes: Record<string, object> };
 };
 
-export type OpenApiOptions = {
-  url?: string;
-  needsKey?: boolean;
-};
+export type OpenApiOptions = { url?: string; needsKey?: boolean };
 
 export function openApiDocument(
   routes: readonly Route[],

@@ -97,12 +97,7 @@ export const routes: readonly Route[] = [
     summary: "Generate the next message of a chat",
     isForBatches: true,
   },
-  {
-    ...textCompletion,
-    path: "/v1/completions",
-    summary: "Continue a text",
-    isForBatches: true,
-  },
+  { ...textCompletion, path: "/v1/completions", summary: "Continue a text", isForBatches: true },
   {
     ...chatCompletion,
     path: "/v1/batch/chat/completions",

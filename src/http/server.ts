@@ -109,11 +109,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   });
   const metrics = new Metrics(models, admission);
   const feed = new EngineFeed(engine, (followed) => engineState(serving, followed));
-  const ring = new KeyRing({
-    plain: settings.apiKey,
-    file: options.keys,
-    local: options.localKey,
-  });
+  const ring = new KeyRing({ plain: settings.apiKey, file: options.keys, local: options.localKey });
   const grammars = new Grammars();
   const data = settings.dataDir ?? join(cacheDirectory(options.env), "data");
   const responses = new StoredResponses({

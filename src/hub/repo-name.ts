@@ -17,11 +17,7 @@ export function parseRepoName(text: string): RepoName | undefined {
   if (!isRepoId(id)) return undefined;
   if (revision !== undefined && !isRelativePath(revision)) return undefined;
   if (file !== undefined && !isRelativePath(file)) return undefined;
-  return {
-    id,
-    ...(revision !== undefined && { revision }),
-    ...(file !== undefined && { file }),
-  };
+  return { id, ...(revision !== undefined && { revision }), ...(file !== undefined && { file }) };
 }
 
 /** The hub's rule for ids. */

@@ -38,10 +38,7 @@ export type Language = "cuda" | "metal";
 export type MakeKernel = (
   language: Language,
   source: KernelSource,
-) => {
-  configure(launch: KernelLaunch): Pick<ConfiguredKernel, "call" | "free">;
-  free(): void;
-};
+) => { configure(launch: KernelLaunch): Pick<ConfiguredKernel, "call" | "free">; free(): void };
 
 export const makeKernel: MakeKernel = (language, source) => new Kernel(language, source);
 

@@ -12,11 +12,7 @@ export type LoadOptions = WeightOptions & {
   onRead?: (() => void) | undefined;
 };
 
-export type LoadedModel = Model & {
-  dtype: FloatType;
-  weightBytes: number;
-  free(): void;
-};
+export type LoadedModel = Model & { dtype: FloatType; weightBytes: number; free(): void };
 
 /** `path`: a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {

@@ -415,11 +415,7 @@ export type RankProcess = { rank: number; server: string; secret: string };
 
 /** The environment variables of a rank's process. MLX itself reads MLX_RANK. */
 export function rankVariables({ rank, server, secret }: RankProcess): Record<string, string> {
-  return {
-    MLX_RANK: String(rank),
-    MLX_SERVE_RANK_SERVER: server,
-    MLX_SERVE_RANK_SECRET: secret,
-  };
+  return { MLX_RANK: String(rank), MLX_SERVE_RANK_SERVER: server, MLX_SERVE_RANK_SECRET: secret };
 }
 
 export function readRankVariables(

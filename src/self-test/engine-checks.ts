@@ -7,10 +7,7 @@ import type { EngineEvent, EngineOptions, EngineRequest } from "../engine/protoc
 import { compared, type Finding, noise } from "./check.ts";
 import { keptBy, type TinyModel, tinyModel, tinyModels, writeTinyModel } from "./tiny-models.ts";
 
-export type EngineCheck = {
-  name: string;
-  run(engine: EngineClient): Promise<readonly Finding[]>;
-};
+export type EngineCheck = { name: string; run(engine: EngineClient): Promise<readonly Finding[]> };
 
 /** One of a request's answers. */
 export type Answer = {

@@ -21,10 +21,7 @@ import type { Figure } from "./lines.ts";
 /** Measured limits of the machine: bytes and floating-point operations per second. */
 export type Limits = { memory: number; products: number };
 
-export type SpeedCheck = {
-  name: string;
-  run(device: Device, limits: Limits): Figure[];
-};
+export type SpeedCheck = { name: string; run(device: Device, limits: Limits): Figure[] };
 
 /** On a GPU large enough to exceed its caches of tens of megabytes, and to fill all its SMs. */
 const sizesOf = ({ backend }: Device) =>

@@ -98,11 +98,7 @@ type Entry = {
 };
 
 /** `text` and `info` are set once loaded; `info` is unset while a restarted engine reloads the model. */
-type ModelLoad = {
-  done: Promise<void>;
-  text: TextModel | undefined;
-  info: ModelInfo | undefined;
-};
+type ModelLoad = { done: Promise<void>; text: TextModel | undefined; info: ModelInfo | undefined };
 
 export class ServedModels {
   readonly #engine: EngineClient;

@@ -28,10 +28,7 @@ export type RerankerSources = {
   text: ReadText;
 };
 
-const LogitScore = z.object({
-  true_token_id: z.int(),
-  false_token_id: z.int().nullish(),
-});
+const LogitScore = z.object({ true_token_id: z.int(), false_token_id: z.int().nullish() });
 
 const Prompts = z.object({
   prompts: z.record(z.string(), z.string()),

@@ -98,10 +98,7 @@ ${JSON.stringify(tools)}`;
     return others.with(first, { ...question, content: joined(described, textOf(question)) });
   },
   results: (texts) => [
-    {
-      role: "user",
-      content: texts.map((text) => `\`\`\`tool_output\n${text}\n\`\`\``).join("\n"),
-    },
+    { role: "user", content: texts.map((text) => `\`\`\`tool_output\n${text}\n\`\`\``).join("\n") },
   ],
 };
 

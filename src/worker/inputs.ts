@@ -35,11 +35,7 @@ export type Prepared = {
   /** Sequences whose samples look back, in sample order. */
   lookingBack: readonly Sequence[];
   /** Reorders the outputs to the batch's samples. */
-  restore(outputs: StepOutputs): {
-    sampled: Sampled[];
-    scored: PromptScores[];
-    sums: PromptSum[];
-  };
+  restore(outputs: StepOutputs): { sampled: Sampled[]; scored: PromptScores[]; sums: PromptSum[] };
 };
 
 /** If a sequence's last token is not known yet, `fed` names the previous step's sample that draws it. */

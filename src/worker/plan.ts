@@ -36,11 +36,7 @@ export function machineOf({ memory, tokenBudget }: Memory & StepPolicy, ranks?: 
   const shared = ranks?.localSize ?? 1;
   return {
     ...memory.policy,
-    facts: {
-      ...facts,
-      usableBytes: usableBytes / shared,
-      availableBytes: availableBytes / shared,
-    },
+    facts: { ...facts, usableBytes: usableBytes / shared, availableBytes: availableBytes / shared },
     tokenBudget,
   };
 }
@@ -143,10 +139,7 @@ function largestStage(
     const group = plannedGroup(rank, memory.length);
     const part = sketchParts(device, path, { ...kind, ...parts, group, windows });
     const share = memory[0]! / bytes;
-    return {
-      weightBytes: part.weightBytes * share,
-      costs: scaled(costsOf(device, part), share),
-    };
+    return { weightBytes: part.weightBytes * share, costs: scaled(costsOf(device, part), share) };
   });
   const most = (take: (held: Held) => number) => Math.max(...ranks.map(take));
   return {

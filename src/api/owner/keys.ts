@@ -40,11 +40,7 @@ export const AddKeyRequest = z
     name,
     tier: Tier.default("NORMAL").describe("The priority of its requests."),
     limits: z
-      .object({
-        requests_per_minute: newLimit,
-        tokens_per_minute: newLimit,
-        concurrent: newLimit,
-      })
+      .object({ requests_per_minute: newLimit, tokens_per_minute: newLimit, concurrent: newLimit })
       .default({})
       .describe("The key's limits."),
   })

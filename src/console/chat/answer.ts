@@ -45,9 +45,7 @@ export async function streamAnswer(
             promptTokens: prompt_tokens,
             completionTokens: completion_tokens,
             cachedTokens: prompt_tokens_details?.cached_tokens ?? 0,
-            ...(decodeMs > 0 && {
-              tokensPerSecond: ((completion_tokens - 1) * 1000) / decodeMs,
-            }),
+            ...(decodeMs > 0 && { tokensPerSecond: ((completion_tokens - 1) * 1000) / decodeMs }),
           },
         });
       }

@@ -26,10 +26,7 @@ export function arrayChoices(
   const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
   const item = value(rest, `${at}/items`);
   const more = (named: number) =>
-    book.times(book.ruleOf([['", "', item]]), {
-      min: Math.max(min - named, 0),
-      max: max - named,
-    });
+    book.times(book.ruleOf([['", "', item]]), { min: Math.max(min - named, 0), max: max - named });
   if (count > 0) return [['"["', ...first, ...more(count), '"]"']];
   const empty: Part[][] = min === 0 ? [['"[]"']] : [];
   return max === 0 ? empty : [...empty, ['"["', item, ...more(1), '"]"']];

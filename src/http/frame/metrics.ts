@@ -35,12 +35,7 @@ export type KeyUse = {
   generatedTokens: number;
 };
 
-export const noUse: KeyUse = {
-  requests: 0,
-  promptTokens: 0,
-  cachedTokens: 0,
-  generatedTokens: 0,
-};
+export const noUse: KeyUse = { requests: 0, promptTokens: 0, cachedTokens: 0, generatedTokens: 0 };
 
 export type Outcome = "done" | "refused" | "gone" | "failed";
 

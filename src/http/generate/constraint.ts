@@ -32,10 +32,7 @@ export function constraintOf(asked: ConstraintFields): Constraint | undefined {
     one(param("json"), fields.json, (schema) => jsonDocument(parsed(schema, param("json"))));
     one(param("regex"), fields.regex, (pattern) => ({ format: { type: "regex", pattern } }));
     one(param("choice"), fields.choice, (choices) => ({
-      format: {
-        type: "or",
-        elements: choices.map((value) => ({ type: "const_string", value })),
-      },
+      format: { type: "or", elements: choices.map((value) => ({ type: "const_string", value })) },
     }));
     one(param("grammar"), fields.grammar, (grammar) => ({ format: { type: "grammar", grammar } }));
   }

@@ -57,11 +57,7 @@ export class SumNorms {
     const [both, normed] = this.#kernels.runAll("sum_norm", body, inputs, ["sums", "normed"], {
       ...launch,
       outputs: [...launch.outputs, ...launch.outputs],
-      template: {
-        ...template,
-        EACH: shares ? made.shape[1]! : 1,
-        SHARES: shares !== undefined,
-      },
+      template: { ...template, EACH: shares ? made.shape[1]! : 1, SHARES: shares !== undefined },
     }) as [MlxArray, MlxArray];
     sum.settle(both);
     return normed;

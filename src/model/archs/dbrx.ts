@@ -13,11 +13,7 @@ export const dbrx = family({
       clip_qkv: positive.nullish(),
       rope_theta: positive.default(10_000),
     }),
-    ffn_config: z.looseObject({
-      ffn_hidden_size: count,
-      moe_num_experts: count,
-      moe_top_k: count,
-    }),
+    ffn_config: z.looseObject({ ffn_hidden_size: count, moe_num_experts: count, moe_top_k: count }),
   },
   defaults: { max_position_embeddings: 2048 },
   keys: {

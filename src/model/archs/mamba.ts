@@ -13,11 +13,7 @@ export const mamba = family({
     use_bcdt_rms: flag.default(false),
     mixer_rms_eps: positive.default(1e-6),
   },
-  defaults: {
-    rms_norm_eps: 1e-5,
-    tie_word_embeddings: true,
-    max_position_embeddings: 1_048_576,
-  },
+  defaults: { rms_norm_eps: 1e-5, tie_word_embeddings: true, max_position_embeddings: 1_048_576 },
   keys: { rms_norm_eps: "layer_norm_epsilon" },
   design: ({ model_type, use_bcdt_rms, mixer_rms_eps, ...config }, weights) => {
     const sizes = mambaSizes(config, config.intermediate_size);

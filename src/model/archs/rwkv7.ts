@@ -8,11 +8,7 @@ import { channelMixer, rwkvKeys, timeMixer } from "../layers/rwkv-layers.ts";
 
 export const rwkv7 = family({
   config: { ...withoutAttention, ...rwkvKeys },
-  defaults: {
-    rms_norm_eps: 1e-5,
-    tie_word_embeddings: false,
-    max_position_embeddings: 1_048_576,
-  },
+  defaults: { rms_norm_eps: 1e-5, tie_word_embeddings: false, max_position_embeddings: 1_048_576 },
   keys: { rms_norm_eps: "norm_eps" },
   // The first layer mixes no earlier values; some files have unused matrices for it.
   leftOut: /^model\.layers\.0\.attn\.v_lora\./,

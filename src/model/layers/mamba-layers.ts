@@ -57,10 +57,7 @@ export function mambaMixer(
   const own = weights.ranks.divide(width, { unit: headDim, inputOf });
   const [channels, ownHeads] = [countOf(own), times(own, 1 / headDim)];
   const project = weights.linear(`${name}.in_proj`, dims, [own, own]);
-  const convolved = {
-    ...convolution(weights, `${name}.conv1d`, own, taps, "silu"),
-    column: 0,
-  };
+  const convolved = { ...convolution(weights, `${name}.conv1d`, own, taps, "silu"), column: 0 };
   // These depend on all channels: ranks add up.
   const narrow = weights.linear(`${name}.x_proj`, own, rank + 2 * stateSize);
   const toSteps = weights.linear(`${name}.dt_proj`, rank, ownHeads);

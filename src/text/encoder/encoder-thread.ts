@@ -10,12 +10,7 @@ import type { EncodeFailure, FromEncoder, ToEncoder } from "./encoder-protocol.t
 import { JsonTextError, parseJson } from "./json-text.ts";
 import { putBack, takeOut } from "./long-strings.ts";
 
-type Job = {
-  id: number;
-  key: string;
-  ids: TokenIdBuffer;
-  steps: Generator<void, EncodedWork>;
-};
+type Job = { id: number; key: string; ids: TokenIdBuffer; steps: Generator<void, EncodedWork> };
 
 const SLICE_MS = 10;
 /** Garbage collection is forced when RSS has grown by this much: left alone, garbage reaches many times the text. */

@@ -10,10 +10,7 @@ import { tokenizerFromSentencePiece } from "./sentence-piece.ts";
 import { tokenizerFromTekken } from "./tekken.ts";
 import { isTiktoken, tiktokenFiles, tokenizerFromTiktoken } from "./tiktoken.ts";
 
-type Opener = {
-  file: string;
-  open(path: string, config: TokenizerConfigJson): Tokenizer;
-};
+type Opener = { file: string; open(path: string, config: TokenizerConfigJson): Tokenizer };
 
 /** The first existing file wins. */
 const openers: readonly Opener[] = [

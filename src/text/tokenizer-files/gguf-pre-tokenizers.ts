@@ -92,12 +92,7 @@ const FAMILIES: readonly Family[] = [
       `${CONTRACTION}|${LEAD}[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|${SPACES}`,
     ],
   },
-  {
-    names: ["tekken"],
-    patterns: [casedWords("\\p{N}", "")],
-    ignoreMerges: true,
-    addsBos: true,
-  },
+  { names: ["tekken"], patterns: [casedWords("\\p{N}", "")], ignoreMerges: true, addsBos: true },
   {
     names: ["gpt-4o", "llama4", "minimax-m2", "kanana2", "talkie"],
     patterns: [casedWords("\\p{N}{1,3}", `${CONTRACTION}?`)],
@@ -151,10 +146,7 @@ const FAMILIES: readonly Family[] = [
         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
     ],
   },
-  {
-    names: ["falcon"],
-    patterns: ["[\\p{P}$+<=>^~|`]+", GPT2_PATTERN, "[0-9][0-9][0-9]"],
-  },
+  { names: ["falcon"], patterns: ["[\\p{P}$+<=>^~|`]+", GPT2_PATTERN, "[0-9][0-9][0-9]"] },
   { names: ["bloom", "poro-chat", "gpt3-finnish"], patterns: [SENTENCE_MARKS] },
   { names: ["viking"], patterns: [SENTENCE_MARKS, "\\p{N}"] },
   {

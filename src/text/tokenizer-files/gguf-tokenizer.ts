@@ -166,10 +166,7 @@ function byteLevel(fields: Fields, { plain }: GgufVocabulary): Kind {
       bytes: undefined,
       ignoreMerges: family.ignoreMerges ?? false,
     }),
-    parts: {
-      pre_tokenizer: byteLevelSplits(family.patterns),
-      decoder: { type: "ByteLevel" },
-    },
+    parts: { pre_tokenizer: byteLevelSplits(family.patterns), decoder: { type: "ByteLevel" } },
   };
 }
 

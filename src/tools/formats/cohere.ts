@@ -41,10 +41,7 @@ function* read(calls: CallDraft[]): Reading<void> {
 function anyOf(tools: readonly Tool[]): TagFormat {
   const named = tools.map((tool): StructuralTagFormat => {
     const value = `", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `;
-    return {
-      type: "sequence",
-      elements: [{ type: "const_string", value }, jsonArguments(tool)],
-    };
+    return { type: "sequence", elements: [{ type: "const_string", value }, jsonArguments(tool)] };
   });
   const elements: StructuralTagFormat[] = [
     { type: "regex", pattern: "[0-9]{1,4}" },

@@ -41,11 +41,7 @@ export const functionGemma = gemmaFormat("function-gemma", {
 
 export const gemma4: ToolFormat = {
   ...gemmaFormat("gemma-4", { open: "<|tool_call>", close: "<tool_call|>", quote: '<|"|>' }),
-  thought: {
-    open: "<|channel>thought",
-    close: "<channel|>",
-    tokens: ["<|channel>", "<channel|>"],
-  },
+  thought: { open: "<|channel>thought", close: "<channel|>", tokens: ["<|channel>", "<channel|>"] },
 };
 
 function gemmaFormat(name: string, tokens: Tokens): ToolFormat {
@@ -130,12 +126,7 @@ function valueFormat(schema: Record<string, unknown>, quote: string): Structural
     return { type: "json_schema", json_schema: schema };
   }
   if (type === "array" && isSchema(items)) {
-    const item: TagFormat = {
-      type: "tag",
-      begin: "",
-      content: valueFormat(items, quote),
-      end: "",
-    };
+    const item: TagFormat = { type: "tag", begin: "", content: valueFormat(items, quote), end: "" };
     const content = { ...separated([item], ",", true), at_least_one: false };
     return { type: "tag", begin: "[", content, end: "]" };
   }

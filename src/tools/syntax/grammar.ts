@@ -77,12 +77,7 @@ export function callList(
 ): StructuralTagFormat | undefined {
   if (tags.length === 0) return undefined;
   const { trigger, begin, separator, end } = list;
-  const tag: TagFormat = {
-    type: "tag",
-    begin,
-    content: separated(tags, separator, parallel),
-    end,
-  };
+  const tag: TagFormat = { type: "tag", begin, content: separated(tags, separator, parallel), end };
   if (required) return tag;
   if (trigger === undefined) return undefined;
   return { type: "triggered_tags", triggers: [trigger], tags: [tag], stop_after_first: true };
@@ -129,10 +124,7 @@ export function propertiesOf(schema: Schema): { required: string[]; others: stri
   const keys = Object.keys(isSchema(schema.properties) ? schema.properties : {});
   const isRequired = (key: string) =>
     Array.isArray(schema.required) && schema.required.includes(key);
-  return {
-    required: keys.filter(isRequired),
-    others: keys.filter((key) => !isRequired(key)),
-  };
+  return { required: keys.filter(isRequired), others: keys.filter((key) => !isRequired(key)) };
 }
 
 /** Whether the parser of any format can read the names of an object's properties. */

@@ -7,9 +7,7 @@ import { dropActivationScales, type Tensors, takeFrom } from "./folder-tensors.t
 
 const side = z.int().positive();
 
-export const Fp8Config = z.looseObject({
-  weight_block_size: z.tuple([side, side]).nullish(),
-});
+export const Fp8Config = z.looseObject({ weight_block_size: z.tuple([side, side]).nullish() });
 type Fp8Config = z.infer<typeof Fp8Config>;
 
 export function fp8({ weight_block_size }: Fp8Config, tensors: Tensors): void {

@@ -138,11 +138,7 @@ export const deltaFamilies: readonly (readonly [string, GgufFamily])[] = [
     {
       modelType: "kimi_linear",
       isUneven: true,
-      names: {
-        ...kdaNames,
-        ssm_g_a: "self_attn.g_a_proj",
-        ssm_g_b: "self_attn.g_b_proj",
-      },
+      names: { ...kdaNames, ssm_g_a: "self_attn.g_a_proj", ssm_g_b: "self_attn.g_b_proj" },
       config: kimiKeys,
     },
   ],

@@ -126,10 +126,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     {
       modelType: "deepseek_v3",
       others: ["deepseek_v2"],
-      names: {
-        ...besideRouter,
-        ...latentNames,
-      },
+      names: { ...besideRouter, ...latentNames },
       config: latentKeys,
     },
   ],
@@ -154,10 +151,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
     {
       modelType: "glm4_moe",
       names: { ...besideRouter, post_attention_norm: "post_attention_layernorm" },
-      config: (values, gguf) => ({
-        ...deepseekKeys(values),
-        use_qk_norm: hasNorms(gguf),
-      }),
+      config: (values, gguf) => ({ ...deepseekKeys(values), use_qk_norm: hasNorms(gguf) }),
     },
   ],
   [

@@ -125,10 +125,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
     "hunyuan-dense",
     {
       modelType: "hunyuan_v1_dense",
-      names: {
-        attn_q_norm: "self_attn.query_layernorm",
-        attn_k_norm: "self_attn.key_layernorm",
-      },
+      names: { attn_q_norm: "self_attn.query_layernorm", attn_k_norm: "self_attn.key_layernorm" },
       config: (_, gguf) => ({ use_qk_norm: hasNorms(gguf) }),
     },
   ],

@@ -123,11 +123,7 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
     "falcon-h1",
     {
       modelType: "falcon_h1",
-      names: {
-        ...mamba2Names("mamba"),
-        ...mlpNames("feed_forward"),
-        ffn_norm: "pre_ff_layernorm",
-      },
+      names: { ...mamba2Names("mamba"), ...mlpNames("feed_forward"), ffn_norm: "pre_ff_layernorm" },
       config: (values, { tensors }) => ({
         ...hybridKeys(values),
         mamba_rms_norm: tensors.has("blk.0.ssm_norm.weight"),
