@@ -199,16 +199,7 @@ test("on CUDA prompts are recorded where the GPU takes no longer than the host",
 test.skipIf(backend() !== "cpu")("on Hopper a consumer computes a pending sum or product", () => {
   using _ = new Scope();
   const launches: string[] = [];
-  const make: MakeKernel = (_, { name }) => ({
-    configure: ({ outputs }) => ({
-      call: () => {
-        launches.push(name.replace("mlx_serve_", ""));
-        return outputs.map(({ shape, dtype }) => zeros(shape, dtype));
-      },
-      free() {},
-    }),
-    free() {},
-  });
+  const make = recordingKernel(({ name }) => launches.push(name.replace("mlx_serve_", "")));
   const launched = <T>(build: () => T) => {
     launches.length = 0;
     const built = build();
