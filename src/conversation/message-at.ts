@@ -1,5 +1,5 @@
-// Finds the request field that a token of the prompt comes from, for reports on the prefix cache. Since only the
-// template knows what it writes, the texts of messages are searched in the prompt, in order.
+// Finds the request field that a token of the prompt comes from, for reports on the prefix cache. Only the template
+// knows the text around messages, so the texts of messages are searched in the prompt, in order.
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Chat, Message } from "./conversation.ts";
 

@@ -1,4 +1,4 @@
-// An invalid model file, in one line: the file or tensor, what was expected and what was found.
+// An invalid model file, in one line: the file or tensor, the expected value and the one found.
 
 export class LoadError extends Error {
   constructor(message: string) {

@@ -1,6 +1,6 @@
 // Publishes the engine's activity to watching clients. Without clients, nothing is queried or built. Steps are
 // collected and sent a few times a second, serialized once for all clients; a client that does not read loses the
-// oldest events and is told how many. Slow clients delay nobody.
+// oldest events and is told how many. Slow clients delay no one.
 import type { StateEvent, StepsEvent } from "../../api/owner/engine.ts";
 import type { EngineClient } from "../../engine/client.ts";
 import type { StepReport } from "../../engine/protocol.ts";

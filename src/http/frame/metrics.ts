@@ -221,7 +221,7 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  /** What the caller may see, in Prometheus' text format. */
+  /** The metrics that the caller may see, in Prometheus' text format. */
   async text({ name, owner }: Pick<Caller, "name" | "owner">): Promise<string> {
     if (owner) return await this.#registry.metrics();
     const own = new Registry();
@@ -234,7 +234,7 @@ export class Metrics {
     return await own.metrics();
   }
 
-  /** What each key has used, by its name. */
+  /** Usage of each key, by its name. */
   async use(): Promise<ReadonlyMap<string, KeyUse>> {
     const all = new Map<string, KeyUse>();
     const counters = {

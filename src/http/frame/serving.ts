@@ -1,4 +1,4 @@
-// The server's parts, by what handlers use: each takes only its own.
+// The server's parts. Each handler takes only the parts that it uses.
 import type { Settings } from "../../config/settings.ts";
 import type { EngineClient } from "../../engine/client.ts";
 import type { Grammars } from "../../grammar/grammars.ts";

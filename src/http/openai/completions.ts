@@ -148,7 +148,7 @@ class LogprobWriter {
 
   #record(top: readonly TopToken[]): Record<string, number> {
     return Object.fromEntries(
-      // Of tokens with the same text, the likelier one wins.
+      // If tokens have the same text, the likelier one wins.
       top.toReversed().map(({ token, logprob }) => {
         return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
       }),

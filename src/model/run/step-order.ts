@@ -1,5 +1,5 @@
-// What one step leaves for the next, so that steps overlap on the device: the tokens it draws, which never pass through
-// the host, and the order of launches that write to the pools.
+// Orders overlapping steps on the device: passes the tokens that a step draws to the next step without the host, and
+// orders launches that write to the pools.
 import type { Compute, HostTransfer, StepPolicy } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import type { Group } from "../../mlx/distributed.ts";
