@@ -1,7 +1,6 @@
-// Redirects libmlx's BLAS calls from the reference BLAS in its Linux wheel to OpenBLAS: libmlxc,
-// which the loader searches first, defines the same symbols. Products of few rows are computed by
-// our own kernels (cpu/product.cpp), and OpenBLAS runs on our thread pool. With PLAIN the calls are
-// forwarded unchanged; benchmarks of mlx-lm use that.
+// Redirects libmlx's BLAS calls from the reference BLAS in its Linux wheel to OpenBLAS: libmlxc, which the loader
+// searches first, defines the same symbols. Products of few rows are computed by our own kernels (cpu/product.cpp),
+// and OpenBLAS runs on our thread pool. With PLAIN the calls are forwarded unchanged; benchmarks of mlx-lm use that.
 #include <stdbool.h>
 #include <stddef.h>
 

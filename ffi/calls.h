@@ -1,5 +1,4 @@
-// Error reporting in mlx-c's convention: an exception becomes the return value 1 and MLX's last
-// error.
+// Error reporting in mlx-c's convention: an exception becomes the return value 1 and MLX's last error.
 #pragma once
 
 #include <exception>

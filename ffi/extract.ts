@@ -1,7 +1,6 @@
-// The system's loader opens files, so the libraries inside the executable are extracted once, into a
-// folder named after their content hash. Files already there are verified before use, and missing or
-// damaged ones are replaced. If the cache is not writable, the libraries go to a temporary folder that is
-// removed when the process exits.
+// The system's loader opens files, so the libraries inside the executable are extracted once, into a folder named
+// after their content hash. Files already there are verified before use, and missing or damaged ones are replaced. If
+// the cache is not writable, the libraries go to a temporary folder that is removed when the process exits.
 import {
   closeSync,
   existsSync,

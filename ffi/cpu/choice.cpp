@@ -46,8 +46,7 @@ const Kernels& choose() {
 #if defined(__x86_64__)
   const char* named = std::getenv("MLX_SERVE_KERNELS");
   const auto wants = [&](const char* name) { return !named || std::strcmp(named, name) == 0; };
-  // glibc's CPU_FEATURE_ACTIVE, because __builtin_cpu_supports needs a runtime library that zig
-  // lacks.
+  // glibc's CPU_FEATURE_ACTIVE, because __builtin_cpu_supports needs a runtime library that zig lacks.
   const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
       CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
   const bool has_vnni = has512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);

@@ -160,10 +160,7 @@ struct Sorted {
   }
 };
 
-/**
- * Output row i is computed with expert `chosen[i]`; each row of x serves chosen.size() / x.count()
- * output rows.
- */
+/** Output row i is computed with expert `chosen[i]`; each row of x serves chosen.size() / x.count() output rows. */
 void multiply_experts(
     ExpertProducts products,
     const Rows& x,

@@ -1,6 +1,5 @@
-// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once per instruction set,
-// and `kernels()` is the best variant that this processor supports. Nothing here knows of threads
-// or MLX.
+// The arithmetic of a step on a CPU, in float32. kernels.cpp is compiled once per instruction set, and `kernels()` is
+// the best variant that this processor supports. Nothing here knows of threads or MLX.
 #pragma once
 
 namespace mlx_serve {
@@ -32,9 +31,8 @@ struct Layer {
 };
 
 /**
- * KV pools: keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS,
- * dim). Tokens are the last axis of keys, so that vector instructions compute the scores of several
- * tokens at once.
+ * KV pools: keys (blocks, kv_heads, dim, BLOCK_TOKENS) and values (blocks, kv_heads, BLOCK_TOKENS, dim). Tokens are
+ * the last axis of keys, so that vector instructions compute the scores of several tokens at once.
  */
 struct Pools {
   float* keys;
@@ -48,9 +46,8 @@ struct Span {
 };
 
 /**
- * Latent attention (MLA): all heads share one vector per token. The whole vector is the key, its
- * first `latent` features are the value. RoPE rotates the `rotary` features after them in adjacent
- * pairs.
+ * Latent attention (MLA): all heads share one vector per token. The whole vector is the key, its first `latent`
+ * features are the value. RoPE rotates the `rotary` features after them in adjacent pairs.
  */
 struct LatentLayer {
   int heads, latent, rotary;
@@ -151,9 +148,8 @@ struct Kernels {
   /** Computes columns from..to of a product of few rows. */
   void (*product)(const Product&, int from, int to);
   /**
-   * Converts rows of x to the layout that quantized_product reads fastest: up to ARRANGED_ROWS
-   * rows, starting at `first`, a multiple of that. The member `arranged` is the number of floats
-   * per GROUP numbers of a row.
+   * Converts rows of x to the layout that quantized_product reads fastest: up to ARRANGED_ROWS rows, starting at
+   * `first`, a multiple of that. The member `arranged` is the number of floats per GROUP numbers of a row.
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;

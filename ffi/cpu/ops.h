@@ -14,11 +14,10 @@ extern "C" {
 /** An uninitialized array, aligned to a cache line. */
 int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s);
 /**
- * Attention of the newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads *
- * D). Its key and value are written in place to the KV pools (blocks, kv_heads, 32, D), which MLX
- * sees as inputs and never copies. With `shares_kv` qkv has only queries, and an earlier layer has
- * written keys and values. Tables and layer are packed by src/kernels/attention/paged-attention.ts.
- * Key blocks are transposed: (kv_heads, D, 32).
+ * Attention of the newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
+ * value are written in place to the KV pools (blocks, kv_heads, 32, D), which MLX sees as inputs and never copies.
+ * With `shares_kv` qkv has only queries, and an earlier layer has written keys and values. Tables and layer are
+ * packed by src/kernels/attention/paged-attention.ts. Key blocks are transposed: (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,
@@ -37,10 +36,7 @@ int mlx_serve_decode(
     bool capped,
     bool sinks,
     const mlx_stream s);
-/**
- * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with
- * norm and RoPE.
- */
+/** qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with norm and RoPE. */
 int mlx_serve_prepare(
     mlx_array* res,
     const mlx_array qkv,
@@ -71,9 +67,8 @@ int mlx_serve_attend(
     bool sinks,
     const mlx_stream s);
 /**
- * Latent attention (kernels.h): queries (T, heads * D), latents (T, D), which are written in place
- * to the pool (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest
- * of their sequences.
+ * Latent attention (kernels.h): queries (T, heads * D), latents (T, D), which are written in place to the pool
+ * (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest of their sequences.
  */
 int mlx_serve_attend_latent(
     mlx_array* res,
@@ -101,11 +96,10 @@ int mlx_serve_panel_rows(void);
  */
 int mlx_serve_panels(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Multiplies x (..., in) by a matrix in MLX's 4- or 8-bit quantization -> (..., out): weight (out,
- * in * bits / 32) of uint32, scales and biases (out, in / group), groups of 32, 64 or 128; or by
- * mxfp4, with uint8 scales and no biases. The matrix may be in panels, with scales and biases of 16
- * bits too. Optionally fused: RMSNorm of the rows before, with weight (in); with `gated` SwiGLU,
- * silu(first half) * second half; the residual add after.
+ * Multiplies x (..., in) by a matrix in MLX's 4- or 8-bit quantization -> (..., out): weight (out, in * bits / 32) of
+ * uint32, scales and biases (out, in / group), groups of 32, 64 or 128; or by mxfp4, with uint8 scales and no biases.
+ * The matrix may be in panels, with scales and biases of 16 bits too. Optionally fused: RMSNorm of the rows before,
+ * with weight (in); with `gated` SwiGLU, silu(first half) * second half; the residual add after.
  */
 int mlx_serve_packed_product(
     mlx_array* res,
@@ -121,10 +115,9 @@ int mlx_serve_packed_product(
     bool gated,
     const mlx_stream s);
 /**
- * Multiplies each row of x (N, in) by the matrices of its R / N experts -> (R, out). Experts (R):
- * 32-bit indices, not checked. weight (E, out, in) of float32, or, with scales, quantized as above,
- * (E, out, in * bits / 32). The expert's bias (E, out) is added, then with `gated` SwiGLU is
- * applied.
+ * Multiplies each row of x (N, in) by the matrices of its R / N experts -> (R, out). Experts (R): 32-bit indices, not
+ * checked. weight (E, out, in) of float32, or, with scales, quantized as above, (E, out, in * bits / 32). The
+ * expert's bias (E, out) is added, then with `gated` SwiGLU is applied.
  */
 int mlx_serve_expert_product(
     mlx_array* res,
@@ -157,11 +150,9 @@ int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s)
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Causal depthwise convolution of x (T, channels), which may be columns of wider rows, with weight
- * (taps, channels).
- * Moves: a header of four integers, then per sequence its first token, number of tokens, source
- * slot of its kept inputs (negative for none) and destination slot. The pool (slots, taps - 1,
- * channels) is written in place.
+ * Causal depthwise convolution of x (T, channels), which may be columns of wider rows, with weight (taps, channels).
+ * Moves: a header of four integers, then per sequence its first token, number of tokens, source slot of its kept
+ * inputs (negative for none) and destination slot. The pool (slots, taps - 1, channels) is written in place.
  */
 int mlx_serve_convolve(
     mlx_array* res,
@@ -173,12 +164,11 @@ int mlx_serve_convolve(
     bool silu,
     const mlx_stream s);
 /**
- * Linear recurrence (Scan in kernels.h) over the tokens of each sequence -> (T, heads * value_dim);
- * the states in the pool (slots, heads, value_dim, key_dim) are updated in place. x (T, columns)
- * has queries and keys (key_heads, key_dim) and values (heads, value_dim) at the given columns;
- * decays (T, heads) or (T, heads * key_dim); betas (T, heads). Queries and keys are divided by
- * their root mean square and scaled unless eps is negative. `finds` and `puts` are columns
- * (key_heads, key_dim) for erasing, negative for none.
+ * Linear recurrence (Scan in kernels.h) over the tokens of each sequence -> (T, heads * value_dim); the states in the
+ * pool (slots, heads, value_dim, key_dim) are updated in place. x (T, columns) has queries and keys (key_heads,
+ * key_dim) and values (heads, value_dim) at the given columns; decays (T, heads) or (T, heads * key_dim); betas (T,
+ * heads). Queries and keys are divided by their root mean square and scaled unless eps is negative. `finds` and
+ * `puts` are columns (key_heads, key_dim) for erasing, negative for none.
  */
 int mlx_serve_scan(
     mlx_array* res,
@@ -219,16 +209,12 @@ typedef struct mlx_serve_sequence_ {
 /** Whether only the operations of this header compute `outputs`. */
 int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
 /**
- * Records the operations that compute `outputs` from `places`, which must be evaluated and serve as
- * input buffers. Nothing is computed, and the outputs must not be used otherwise. Fails if an
- * operation is not of this header.
+ * Records the operations that compute `outputs` from `places`, which must be evaluated and serve as input buffers.
+ * Nothing is computed, and the outputs must not be used otherwise. Fails if an operation is not of this header.
  */
 int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
-/**
- * Runs the sequence on inputs of the places' shapes. Outputs above 64 KiB are valid until a
- * sequence runs again.
- */
+/** Runs the sequence on inputs of the places' shapes. Outputs above 64 KiB are valid until a sequence runs again. */
 int mlx_serve_sequence_run(
     mlx_vector_array* res,
     const mlx_serve_sequence sequence,

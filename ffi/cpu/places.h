@@ -32,10 +32,7 @@ inline std::vector<Place> newest_places(const int* tables, int count, int long_b
   return places;
 }
 
-/**
- * Splits tokens into spans of at most `most` consecutive tokens of a sequence, each with its first
- * token's index.
- */
+/** Splits tokens into spans of at most `most` consecutive tokens of a sequence, each with its first token's index. */
 inline std::vector<std::pair<int, Span>>
 spans_of(const int* tables, const Place* places, int count, int most) {
   std::vector<std::pair<int, Span>> spans;

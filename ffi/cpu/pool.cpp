@@ -34,9 +34,8 @@ class Pool {
     piece_ = piece;
     context_ = context;
     done_ = 0;
-    // The task's number is in the upper half, above the count of pieces left, so that the
-    // compare-and-swap of a thread that still works on the previous task cannot take a piece of
-    // this one.
+    // The task's number is in the upper half, above the count of pieces left, so that the compare-and-swap of a
+    // thread that still works on the previous task cannot take a piece of this one.
     task_ += 1;
     left_.store(task_ << 32 | static_cast<uint32_t>(pieces));
     if (sleeping_.load() > 0) {

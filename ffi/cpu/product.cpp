@@ -1,5 +1,4 @@
-// Products of few rows, which BLAS is slow at: their cost is reading the weights once
-// (docs/log.md).
+// Products of few rows, which BLAS is slow at: their cost is reading the weights once (docs/log.md).
 #include "columns.h"
 #include "kernels.h"
 

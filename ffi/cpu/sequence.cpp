@@ -1,11 +1,9 @@
-// Records a decode step whose operations are all ours, and runs it without MLX. A step has some two
-// hundred operations, and for a small model MLX's scheduling of them takes about a tenth of the
-// step, on a core that the step could use. A sequence creates their tasks once and then runs them
-// one after the other.
+// Records a decode step whose operations are all ours, and runs it without MLX. A step has some two hundred
+// operations, and for a small model MLX's scheduling of them takes about a tenth of the step, on a core that the step
+// could use. A sequence creates their tasks once and then runs them one after the other.
 //
-// Tasks contain addresses, so the memory that they read and write is kept. Memory is reused within
-// a sequence once no later task reads it, and all sequences of a thread share it, because only one
-// of them runs at a time.
+// Tasks contain addresses, so the memory that they read and write is kept. Memory is reused within a sequence once no
+// later task reads it, and all sequences of a thread share it, because only one of them runs at a time.
 #include <map>
 #include <unordered_map>
 
@@ -69,8 +67,7 @@ class Sequence {
       }
     }
     for (const auto& x : tape.computed) const_cast<mx::array&>(x).detach();
-    // The outputs' memory is released last: no task of this sequence may reuse it, but other
-    // sequences may.
+    // The outputs' memory is released last: no task of this sequence may reuse it, but other sequences may.
     for (const auto& output : outputs) give_back(given, output);
   }
 
@@ -113,10 +110,7 @@ class Sequence {
   std::vector<Task> tasks_;
 };
 
-/**
- * A task that copies the inputs to their places, runs the sequence, and copies small outputs to
- * their own memory.
- */
+/** A task that copies the inputs to their places, runs the sequence, and copies small outputs to their own memory. */
 Task task_of(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, Arrays& outputs) {
   struct Copy {
     const void* from;

@@ -1,11 +1,10 @@
-// An MLX distributed group for ranks on one machine, in shared memory. MLX's own ring polls with a
-// thread per socket and wakes several threads per sum; if the ranks use all cores, that takes
-// longer than the layers between two sums.
+// An MLX distributed group for ranks on one machine, in shared memory. MLX's own ring polls with a thread per socket
+// and wakes several threads per sum; if the ranks use all cores, that takes longer than the layers between two sums.
 //
-// An all-reduce goes piece by piece through double buffers: each rank copies its piece to its
-// buffer and increments its counter; when all counters have advanced, everybody reads. A buffer is
-// overwritten two rounds later, when all ranks have passed the barrier in between. A rank that
-// never arrives blocks the others: the server ends such a group.
+// An all-reduce goes piece by piece through double buffers: each rank copies its piece to its buffer and increments
+// its counter; when all counters have advanced, everybody reads. A buffer is overwritten two rounds later, when all
+// ranks have passed the barrier in between. A rank that never arrives blocks the others: the server ends such a
+// group.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -44,9 +43,8 @@ constexpr uint32_t BUFFERS = 2;
 /** Maximum pieces that a rank may have sent before its neighbour receives them. */
 constexpr uint32_t UNDER_WAY = 16;
 /**
- * Waits are usually shorter than sleeping and being woken, which takes milliseconds if the
- * processor sleeps too, as in a virtual machine. So a rank first spins SPINS times, then yields its
- * core YIELDS times, and only then sleeps.
+ * Waits are usually shorter than sleeping and being woken, which takes milliseconds if the processor sleeps too, as
+ * in a virtual machine. So a rank first spins SPINS times, then yields its core YIELDS times, and only then sleeps.
  */
 constexpr int SPINS = 2000;
 constexpr int YIELDS = 10'000;
@@ -132,8 +130,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
   SharedGroup(const char* path, int rank, int size)
       : ranks_(map(path, size)), rank_(rank), size_(size) {
     barrier();
-    // All ranks have the file mapped, so its name can go; the memory lives as long as the
-    // processes.
+    // All ranks have the file mapped, so its name can go; the memory lives as long as the processes.
     if (rank == 0) unlink(path);
   }
 

@@ -1,7 +1,6 @@
-// MLX caches compiled kernels on disk, but not custom ones: it would compile ours at every start,
-// several seconds each, mostly for headers that they do not use. It does look up custom kernels in
-// the cache, though, so they are compiled here, without those headers, before MLX needs them, and
-// stored under the names that MLX looks for.
+// MLX caches compiled kernels on disk, but not custom ones: it would compile ours at every start, several seconds
+// each, mostly for headers that they do not use. It does look up custom kernels in the cache, though, so they are
+// compiled here, without those headers, before MLX needs them, and stored under the names that MLX looks for.
 #include "compiled.h"
 
 #include <unistd.h>
@@ -71,8 +70,7 @@ void check_compiler(int error, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + compiler().nvrtcGetErrorString(error));
 }
 
-// MLX starts every kernel with two includes. These stand-ins contain the little that our kernels
-// need.
+// MLX starts every kernel with two includes. These stand-ins contain the little that our kernels need.
 constexpr const char* HEADER_NAMES[] = {"mlx/backend/cuda/device/utils.cuh", "cooperative_groups.h"};
 constexpr const char* HEADER_TEXTS[] = {
     "#include <cuda_bf16.h>\n"

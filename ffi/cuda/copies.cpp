@@ -24,9 +24,8 @@ struct Ranges {
 };
 static_assert(sizeof(Ranges) == 384, "the kernel's parameter has so many bytes");
 
-// ctaid.y selects the range. The threads of all CTAs along x copy consecutive units: 16 bytes if
-// both addresses and the length are multiples of 16, otherwise 4 if they are multiples of 4,
-// otherwise 1.
+// ctaid.y selects the range. The threads of all CTAs along x copy consecutive units: 16 bytes if both addresses and
+// the length are multiples of 16, otherwise 4 if they are multiples of 4, otherwise 1.
 constexpr const char* KERNEL = R"(
 .address_size 64
 

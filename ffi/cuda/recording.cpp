@@ -1,13 +1,12 @@
-// Captures a model step as a CUDA graph. A step is a few hundred launches, and MLX takes the host
-// longer per launch than the GPU takes to run it; a graph is a single launch.
+// Captures a model step as a CUDA graph. A step is a few hundred launches, and MLX takes the host longer per launch
+// than the GPU takes to run it; a graph is a single launch.
 //
-// The step's operations run as MLX would run them while the driver captures their kernels. A graph
-// contains addresses, so the memory that these operations were given must never be used for
-// anything else. MLX's allocator has no call for that, but it serves requests from its cache before
-// it allocates. So: empty the cache; rehearse the step, which fills the cache with all memory that
-// a step needs, until a rehearsal allocates nothing new; capture; finally allocate everything in
-// the cache and keep it. That is the pool. All recordings share it, because they are replayed one
-// after the other.
+// The step's operations run as MLX would run them while the driver captures their kernels. A graph contains
+// addresses, so the memory that these operations were given must never be used for anything else. MLX's allocator has
+// no call for that, but it serves requests from its cache before it allocates. So: empty the cache; rehearse the
+// step, which fills the cache with all memory that a step needs, until a rehearsal allocates nothing new; capture;
+// finally allocate everything in the cache and keep it. That is the pool. All recordings share it, because they are
+// replayed one after the other.
 #include "recording.h"
 
 #include <cstring>
@@ -67,10 +66,7 @@ struct Given {
   std::set<Memory*> memory;
 };
 
-/**
- * Evaluates operations like MLX, but keeps no inputs alive until the GPU is done, because all run
- * on one stream.
- */
+/** Evaluates operations like MLX, but keeps no inputs alive until the GPU is done, because all run on one stream. */
 Given perform(Arrays computed, mx::Stream stream) {
   Given given;
   for (auto& each : computed) {
@@ -124,11 +120,10 @@ bool waits_itself(CudaGraphNode node) {
 }
 
 /**
- * Makes the edges to our kernels programmatic, so that a kernel starts before its predecessor has
- * ended: it loads weights meanwhile, and the launch latency is hidden. The predecessor must trigger
- * that: our kernels do in AWAIT_INPUTS, and so do cuBLAS kernels that themselves start early. After
- * other kernels a programmatic edge would start ours later than a plain one (docs/log.md). Nodes
- * with several predecessors are left as they are.
+ * Makes the edges to our kernels programmatic, so that a kernel starts before its predecessor has ended: it loads
+ * weights meanwhile, and the launch latency is hidden. The predecessor must trigger that: our kernels do in
+ * AWAIT_INPUTS, and so do cuBLAS kernels that themselves start early. After other kernels a programmatic edge would
+ * start ours later than a plain one (docs/log.md). Nodes with several predecessors are left as they are.
  */
 void overlap(CudaGraph graph) {
   constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};

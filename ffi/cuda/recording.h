@@ -20,10 +20,9 @@ int mlx_serve_pinned(
 /** A copy of `x` in pinned host memory; `x` itself if the host can read it. */
 int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs`
- * holds `takes` copies of the step's outputs, built by the same operations: the last is captured,
- * the others may be run as rehearsals. The outputs are removed from the vector; no other handle may
- * hold them. Fails if the step cannot be captured.
+ * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs` holds `takes` copies
+ * of the step's outputs, built by the same operations: the last is captured, the others may be run as rehearsals. The
+ * outputs are removed from the vector; no other handle may hold them. Fails if the step cannot be captured.
  */
 int mlx_serve_recording_new(
     mlx_serve_recording* res,
@@ -32,9 +31,8 @@ int mlx_serve_recording_new(
     int takes,
     const mlx_stream s);
 /**
- * Replays the graph for other inputs of the same shapes. An output above 64 KiB is a view of the
- * recording's memory, valid until the next replay: copy it with an operation that is evaluated
- * before that, never read it.
+ * Replays the graph for other inputs of the same shapes. An output above 64 KiB is a view of the recording's memory,
+ * valid until the next replay: copy it with an operation that is evaluated before that, never read it.
  */
 int mlx_serve_play(
     mlx_vector_array* res,

@@ -46,8 +46,7 @@ export function cpuDevice(): DeviceKind {
   };
   const compute: Compute = {
     ...mlx,
-    // Only float32 products are fast, and converting 16-bit weights in every step would be too
-    // slow.
+    // Only float32 products are fast, and converting 16-bit weights in every step would be too slow.
     computeType: () => "float32",
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),

@@ -44,9 +44,8 @@ import {
 } from "./linear.ts";
 
 /**
- * Best prefill throughput (docs/log.md): tiles of 128 rows fill the 132 SMs of an H200 in whole
- * waves. It also leaves room for streams in a step with a prompt of 8,192 tokens. Steps that would
- * take too long get fewer tokens.
+ * Best prefill throughput (docs/log.md): tiles of 128 rows fill the 132 SMs of an H200 in whole waves. It also leaves
+ * room for streams in a step with a prompt of 8,192 tokens. Steps that would take too long get fewer tokens.
  */
 const TOKEN_BUDGET = 66 * 128;
 /** Larger steps would hurt inter-token latency. One of the sizes that steps are padded to. */
@@ -56,9 +55,8 @@ const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
- * Throughput of 16-bit products; a token costs two FLOPs per weight, that is one per byte of
- * weights. If a step takes the GPU longer than the host needs to launch it, a recording, which
- * costs several runs of the step, gains nothing.
+ * Throughput of 16-bit products; a token costs two FLOPs per weight, that is one per byte of weights. If a step takes
+ * the GPU longer than the host needs to launch it, a recording, which costs several runs of the step, gains nothing.
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
@@ -72,8 +70,7 @@ const steps: StepPolicy = {
   ...gpuSteps,
   tokenBudget: TOKEN_BUDGET,
   besideTokens: BESIDE_TOKENS,
-  // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small
-  // model (docs/log.md).
+  // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small model (docs/log.md).
   paddedTokens: (tokens, weightBytes) => {
     if (takesLong(tokens, weightBytes)) return undefined;
     const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
@@ -124,8 +121,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const compute: Compute = {
     ...gpu,
     gate,
-    // A tied embedding may have a dequantized copy for the last product: looking up its rows is
-    // faster.
+    // A tied embedding may have a dequantized copy for the last product: looking up its rows is faster.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
       const from = copy ?? matrix;
@@ -165,8 +161,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
     },
     experts: (matrix, bias, keepView) => {
       const linear = gpu.experts(matrix, bias, keepView);
-      // `sorted` is not passed to MLX: its path for sorted rows sometimes gave wrong logits
-      // (docs/log.md).
+      // `sorted` is not passed to MLX: its path for sorted rows sometimes gave wrong logits (docs/log.md).
       const plain: ExpertProduct =
         matrix.kind === "packed"
           ? linear
@@ -225,9 +220,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
 }
 
 /**
- * Pinned host memory. MLX would put host values in managed memory that the GPU has used before: its
- * pages migrate to the host and back, and every migration waits until the whole GPU is idle, which
- * delays the next step.
+ * Pinned host memory. MLX would put host values in managed memory that the GPU has used before: its pages migrate to
+ * the host and back, and every migration waits until the whole GPU is idle, which delays the next step.
  */
 const pinnedValues: HostTransfer = {
   stage: pinned,

@@ -1,7 +1,6 @@
 // Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is created once, when MLX is
-// opened, and passed down; model code asks it to compute and never asks which one it is. It has four
-// parts, of which each consumer takes the ones it uses: computing, the policy of steps, transfer with
-// the host, and memory.
+// opened, and passed down; model code asks it to compute and never asks which one it is. It has four parts, of which
+// each consumer takes the ones it uses: computing, the policy of steps, transfer with the host, and memory.
 import type { Backend } from "../../ffi/native.ts";
 import type {
   HeadColumns,

@@ -101,8 +101,7 @@ export function sortBytes({ symbol, bytes }: SketchNode): number {
 }
 
 /**
- * Bytes of the scores that MLX's attention materializes if it has no fused kernel. q (B, H, L, D),
- * k (B, Hkv, T, D)
+ * Bytes of the scores that MLX's attention materializes if it has no fused kernel. q (B, H, L, D), k (B, Hkv, T, D)
  */
 export function scoreBytes(
   { symbol, bytes, parents }: SketchNode,

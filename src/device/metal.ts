@@ -16,8 +16,7 @@ const TOKEN_BUDGET = 512;
 const STEP_MS = 100;
 
 /**
- * Head sizes of MLX's fused attention, which stores no scores
- * (mlx/backend/metal/scaled_dot_product_attention.cpp).
+ * Head sizes of MLX's fused attention, which stores no scores (mlx/backend/metal/scaled_dot_product_attention.cpp).
  */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
@@ -31,8 +30,7 @@ const steps: StepPolicy = {
 const memory: MemoryKind = {
   ...gpuMemory,
   hasHostMemory: true,
-  // Limits of a command buffer: operations, and bytes that they read
-  // (mlx/backend/metal/device.cpp).
+  // Limits of a command buffer: operations, and bytes that they read (mlx/backend/metal/device.cpp).
   evaluation: {
     batches: 10,
     launches: 40,

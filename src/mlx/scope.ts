@@ -1,7 +1,6 @@
-// Ownership of arrays. An array belongs to the scope that was open when it was created; closing the
-// scope frees it. `keep` passes an array to the enclosing scope, or to the caller if there is none;
-// `hold` takes it out of all scopes, as for weights. The holder of an array without a scope calls
-// `free()`.
+// Ownership of arrays. An array belongs to the scope that was open when it was created; closing the scope frees it.
+// `keep` passes an array to the enclosing scope, or to the caller if there is none; `hold` takes it out of all
+// scopes, as for weights. The holder of an array without a scope calls `free()`.
 //
 // Never await inside a scope, and evaluate after it closes: MLX reuses the buffers of freed arrays.
 

@@ -1,8 +1,7 @@
-// Products of many rows with quantized weights in panels, by AMX: tile products of 8-bit integers,
-// accumulated in 32 bits. Numbers of x and weights are converted to 24-bit integers, scaled by the
-// maximum of their row or column, and split into three 8-bit digits. Of the nine digit products the
-// six significant ones are accumulated; the error is at most twice that of float32. Part of
-// kernels.cpp.
+// Products of many rows with quantized weights in panels, by AMX: tile products of 8-bit integers, accumulated in 32
+// bits. Numbers of x and weights are converted to 24-bit integers, scaled by the maximum of their row or column, and
+// split into three 8-bit digits. Of the nine digit products the six significant ones are accumulated; the error is at
+// most twice that of float32. Part of kernels.cpp.
 #pragma once
 
 #include "quantized-product.h"
@@ -23,9 +22,8 @@ constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 constexpr int STRIP_TILES = 8, STRIP_COLUMNS = STRIP_TILES * TILE;
 
 /**
- * Floats per GROUP numbers of a row of x in this layout (Kernels::arranged). The worst case is a
- * row of one group: a step of digits, a scale, and slack for tile loads past the last rows; rounded
- * up to cache lines.
+ * Floats per GROUP numbers of a row of x in this layout (Kernels::arranged). The worst case is a row of one group: a
+ * step of digits, a scale, and slack for tile loads past the last rows; rounded up to cache lines.
  */
 constexpr int TILED = 64;
 static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILE == PANEL_COLUMNS);
@@ -62,8 +60,7 @@ struct Block {
   }
 
   /**
-   * TILE * `count` words of four digits. Tile loads read TILE * TILE words; results of the extra
-   * rows are ignored.
+   * TILE * `count` words of four digits. Tile loads read TILE * TILE words; results of the extra rows are ignored.
    */
   INLINE float* digits(const DepthSlice& slice, int step, int digit) const {
     return x + (long)count * (slice.index * (SLICE_STEPS * DIGITS * TILE + 1) + (step * DIGITS + digit) * TILE);
@@ -106,8 +103,7 @@ static INLINE __mmask16 first_lanes(int count) {
 }
 
 /**
- * Byte positions of the lowest digits of GROUP integers, in tile order: for 4 bits first those of
- * the low nibbles.
+ * Byte positions of the lowest digits of GROUP integers, in tile order: for 4 bits first those of the low nibbles.
  */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -399,8 +395,7 @@ struct TiledProduct {
   /** Multiplies a block of rows by a panel. The first block unpacks the weights for all others. */
   void multiply_block(const Block& block, Columns strip, const DepthSlice& slice, int tile) {
     const int first = tile * slice.steps;
-    // Loading data right after storing it is slow, so each step is unpacked one step ahead of its
-    // product.
+    // Loading data right after storing it is slow, so each step is unpacked one step ahead of its product.
     if (block.first == 0 && tile == 0) unpack(strip, slice, 0);
     _tile_zero(FIRST);
     _tile_zero(SECOND);

@@ -1,6 +1,5 @@
-// Products with quantized weights in panels by integer dot products (VNNI). Each group of x is
-// converted to 24-bit integers (three 8-bit digits) and a scale, so that the result is as exact as
-// in float32. Part of kernels.cpp.
+// Products with quantized weights in panels by integer dot products (VNNI). Each group of x is converted to 24-bit
+// integers (three 8-bit digits) and a scale, so that the result is as exact as in float32. Part of kernels.cpp.
 #pragma once
 
 #include "panels.h"
@@ -30,9 +29,8 @@ static INLINE __m512i integers_of(Floats x) {
 }
 
 /**
- * A row of x as integers. Memory: per group its three digits, the highest last, each ordered by the
- * planes of the weights; then all groups' scales, then all groups' sums (for the quantization
- * bias).
+ * A row of x as integers. Memory: per group its three digits, the highest last, each ordered by the planes of the
+ * weights; then all groups' scales, then all groups' sums (for the quantization bias).
  */
 struct IntegerRow {
   static constexpr int BYTES = DIGITS * GROUP;
@@ -81,10 +79,7 @@ struct IntegerRow {
 
 static_assert(IntegerRow::BYTES / 4 + 2 <= GROUP, "it is no larger than x");
 
-/**
- * Multiplies M rows by N panels that are `apart` columns apart: several memory streams are read
- * faster than one.
- */
+/** Multiplies M rows by N panels that are `apart` columns apart: several memory streams are read faster than one. */
 template <class Kind, int M, int N>
 static INLINE void integer_tile(const QuantizedProduct& p, int first, int column, long apart) {
   const int groups = p.depth / GROUP, shift = __builtin_ctz(p.group / GROUP);

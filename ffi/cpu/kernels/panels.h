@@ -33,10 +33,7 @@ struct PanelGroup {
   Floats scale, bias;
 };
 
-/**
- * Integer weights of SIZE bits. Each byte of a word has PLANES of them, adjacent in the row. MOST:
- * the largest q.
- */
+/** Integer weights of SIZE bits. Each byte of a word has PLANES of them, adjacent in the row. MOST: the largest q. */
 template <int SIZE>
 struct PanelInts {
   static constexpr int BITS = SIZE, PLANES = 8 / BITS, WORDS = GROUP * BITS / 32;

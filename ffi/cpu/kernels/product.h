@@ -1,5 +1,4 @@
-// Products of few rows: each row of w is read from memory once and used for all rows of x. Part of
-// kernels.cpp.
+// Products of few rows: each row of w is read from memory once and used for all rows of x. Part of kernels.cpp.
 #pragma once
 
 #include "../kernels.h"
@@ -76,8 +75,7 @@ static INLINE void tile(const Product& p, Slice at) {
     for (int m = 0; m < M; m++) xs[m] = load(x + m * p.x_stride + i);
     for (int n = 0; n < N; n++) {
       const Floats weights = load(w + n * p.w_stride + i);
-      // Prefetches the next rows; the hardware prefetcher would start only when they are first
-      // read.
+      // Prefetches the next rows; the hardware prefetcher would start only when they are first read.
       __builtin_prefetch(w + (n + N) * p.w_stride + i, 0, 2);
       for (int m = 0; m < M; m++) parts[m * N + n] += weights * xs[m];
     }

@@ -1,5 +1,4 @@
-// Products with quantized weights, dequantized in registers, or for more rows into the L1 cache.
-// Part of kernels.cpp.
+// Products with quantized weights, dequantized in registers, or for more rows into the L1 cache. Part of kernels.cpp.
 #pragma once
 
 #include "product.h"

@@ -22,8 +22,7 @@ static INLINE Ints nibbles(const unsigned char* from) {
 
 #if LANES == 16
 /**
- * A group of 4-bit weights has 16 different values, which fit in one register: weights are looked
- * up by a permute.
+ * A group of 4-bit weights has 16 different values, which fit in one register: weights are looked up by a permute.
  */
 struct Known {
   static constexpr int BITS = 4;

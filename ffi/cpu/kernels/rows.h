@@ -1,5 +1,4 @@
-// Operations on one row of numbers: RMSNorm, gates, argmax, softmax, token masks. Part of
-// kernels.cpp.
+// Operations on one row of numbers: RMSNorm, gates, argmax, softmax, token masks. Part of kernels.cpp.
 #pragma once
 
 #include "../kernels.h"

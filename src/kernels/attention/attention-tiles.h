@@ -78,12 +78,11 @@ FUNCTION void begin_blocks(
 }
 
 /**
- * Attends with up to 8 `queries` (QUERIES, D) and writes this warp's partial result to `sums`,
- * `tops` and `totals` (see merge_warps). Two MMAs per tile: scores = Q K^T, then V^T times the
- * weights, transposed. In the scores a lane has query `high` and tokens 2 `low` and 2 `low` + 1,
- * which is the operand layout of the second MMA, so the weights need no shuffles; its result has
- * queries 2 `low` and 2 `low` + 1. A head's features are permuted to the order in which they were
- * loaded, for queries and keys alike.
+ * Attends with up to 8 `queries` (QUERIES, D) and writes this warp's partial result to `sums`, `tops` and `totals`
+ * (see merge_warps). Two MMAs per tile: scores = Q K^T, then V^T times the weights, transposed. In the scores a lane
+ * has query `high` and tokens 2 `low` and 2 `low` + 1, which is the operand layout of the second MMA, so the weights
+ * need no shuffles; its result has queries 2 `low` and 2 `low` + 1. A head's features are permuted to the order in
+ * which they were loaded, for queries and keys alike.
  */
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(

@@ -1,8 +1,7 @@
-// Attention of a few query heads, which a CTA computes together, over the KV blocks of one
-// sequence: `begin_blocks` starts loading the first keys and values, `attend_blocks` computes a
-// partial softmax and value sum per warp, `store_attention` merges the warps. The first two come
-// from attention-tiles.h if the head size and type suit tensor cores, otherwise from
-// attention-lanes.h.
+// Attention of a few query heads, which a CTA computes together, over the KV blocks of one sequence: `begin_blocks`
+// starts loading the first keys and values, `attend_blocks` computes a partial softmax and value sum per warp,
+// `store_attention` merges the warps. The first two come from attention-tiles.h if the head size and type suit tensor
+// cores, otherwise from attention-lanes.h.
 #include "layer.h"
 
 /** A range of token positions. */
@@ -75,12 +74,10 @@ FUNCTION MergedFeature merge_warps(
 }
 
 /**
- * Merges the warps' partial results (merge_warps) and writes them. Query q is head first_head + q
- * of `token`.
+ * Merges the warps' partial results (merge_warps) and writes them. Query q is head first_head + q of `token`.
  *
- * If SPLITS is 1, `out` (tokens, heads, D) gets the attention output. Otherwise `out` (tokens,
- * heads, SPLITS, D + 2) gets the unnormalized value sum, the maximum score and the softmax
- * denominator, which merge.c combines.
+ * If SPLITS is 1, `out` (tokens, heads, D) gets the attention output. Otherwise `out` (tokens, heads, SPLITS, D + 2)
+ * gets the unnormalized value sum, the maximum score and the softmax denominator, which merge.c combines.
  */
 template <int D, int WARPS, int QUERIES, int HEADS, int SPLITS, bool SINKS, typename Out>
 FUNCTION void store_attention(

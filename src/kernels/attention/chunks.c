@@ -1,17 +1,15 @@
-// Attention of prompt chunks with tensor cores (FlashAttention 2 style, paged); CUDA only. A CTA
-// computes a tile: a few consecutive tokens of one sequence, with one row for each query head of
-// one KV head. A warp has MT * 16 rows, with their online softmax and accumulators in registers.
-// Keys and values come in steps of KEYS tokens, double-buffered in shared memory with cp.async.
-// Rows in shared memory are padded by 16 bytes, so that ldmatrix reads eight rows without bank
-// conflicts.
+// Attention of prompt chunks with tensor cores (FlashAttention 2 style, paged); CUDA only. A CTA computes a tile: a
+// few consecutive tokens of one sequence, with one row for each query head of one KV head. A warp has MT * 16 rows,
+// with their online softmax and accumulators in registers. Keys and values come in steps of KEYS tokens,
+// double-buffered in shared memory with cp.async. Rows in shared memory are padded by 16 bytes, so that ldmatrix
+// reads eight rows without bank conflicts.
 //
-// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
-// (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces); tiles (packTiles).
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values (blocks, KV_HEADS, 32,
+// D); tables (packTables); places (packPlaces); tiles (packTiles).
 // Output: attended (tokens, HEADS, D).
-// Template arguments: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS
-// of the layer; WARPS per CTA, MT, KEYS.
-// Grid: (1, KV_HEADS, tiles) CTAs of WARPS warps, with dynamic shared memory for WARPS * MT * 16 +
-// 4 * KEYS rows.
+// Template arguments: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
+// WARPS per CTA, MT, KEYS.
+// Grid: (1, KV_HEADS, tiles) CTAs of WARPS warps, with dynamic shared memory for WARPS * MT * 16 + 4 * KEYS rows.
 #include "cuda-instructions.h"
 #include "layer.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;

@@ -1,7 +1,6 @@
 // Copies KV blocks within one pool (copy on write).
 //
-// Inputs: pool (blocks, KV_HEADS, 32, D), written in place; pairs (copies, 2) of source and
-// destination block.
+// Inputs: pool (blocks, KV_HEADS, 32, D), written in place; pairs (copies, 2) of source and destination block.
 // Output: done (1), so that later launches can depend on this one.
 // Template arguments: T, D, KV_HEADS.
 // Grid: (1, copies) CTAs of 256 threads.

@@ -1,16 +1,15 @@
-// Decodes one token of each sequence in one launch: RMSNorm and RoPE of its heads, its key and
-// value written to the sequence's last KV block, attention over all its blocks. With SHARES_KV an
-// earlier layer has written keys and values already.
+// Decodes one token of each sequence in one launch: RMSNorm and RoPE of its heads, its key and value written to the
+// sequence's last KV block, attention over all its blocks. With SHARES_KV an earlier layer has written keys and
+// values already.
 //
-// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys
-// and values (blocks, KV_HEADS, 32, D), written in place; tables (packTables).
+// Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys and values (blocks,
+// KV_HEADS, 32, D), written in place; tables (packTables).
 // Output: attended, as store_attention writes it.
-// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS,
-// LONG_BEYOND, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head
-// that a CTA computes; WARPS per CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
-// Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of WARPS warps. If CLUSTER is defined, equal to
-// SPLITS: (SPLITS, HEADS / QUERIES, tokens) in clusters of SPLITS, which merge their results
-// themselves, with QUERIES * (D + 4) floats of dynamic shared memory.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND, WINDOW,
+// CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head that a CTA computes; WARPS per CTA;
+// SPLITS, the CTAs among which a sequence's tokens are divided. Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of
+// WARPS warps. If CLUSTER is defined, equal to SPLITS: (SPLITS, HEADS / QUERIES, tokens) in clusters of SPLITS, which
+// merge their results themselves, with QUERIES * (D + 4) floats of dynamic shared memory.
 #include "attention.h"
 #include "head.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;
@@ -30,9 +29,8 @@
   if (SHARES_KV) AWAIT_INPUTS;
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
-  // While the blocks load, prepare the queries, the key and the value, one warp each. Angles and
-  // norm weights do not depend on the previous launch, so they are loaded before its output is
-  // awaited.
+  // While the blocks load, prepare the queries, the key and the value, one warp each. Angles and norm weights do not
+  // depend on the previous launch, so they are loaded before its output is awaited.
   constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
   const float scale = layer[LAYER_SCALE], cap = layer[LAYER_SOFTCAP];

@@ -1,15 +1,14 @@
-// Batched matrix product: multiplies each head's columns of x by that head's own matrix, with
-// tensor cores; CUDA only. A CTA computes ROW_TILES * 16 rows by COLUMN_TILES * 16 outputs of one
-// head and copies all of its operands to shared memory at once. Rows there are padded by 16 bytes,
-// so that ldmatrix reads eight rows without bank conflicts. A warp computes 16 output columns for a
-// ROW_WARPS-th of the rows.
+// Batched matrix product: multiplies each head's columns of x by that head's own matrix, with tensor cores; CUDA
+// only. A CTA computes ROW_TILES * 16 rows by COLUMN_TILES * 16 outputs of one head and copies all of its operands to
+// shared memory at once. Rows there are padded by 16 bytes, so that ldmatrix reads eight rows without bank conflicts.
+// A warp computes 16 output columns for a ROW_WARPS-th of the rows.
 //
-// Inputs: x (rows, X_COLUMNS), with INPUTS columns of head h at column FIRST + h * STRIDE; weight
-// (heads, OUTPUTS, INPUTS), or (heads, INPUTS, OUTPUTS) with TRANSPOSED.
+// Inputs: x (rows, X_COLUMNS), with INPUTS columns of head h at column FIRST + h * STRIDE; weight (heads, OUTPUTS,
+// INPUTS), or (heads, INPUTS, OUTPUTS) with TRANSPOSED.
 // Output: made (rows, HEADS, OUTPUTS).
 // Template arguments: the sizes above; T of 16 bits.
-// Grid: (OUTPUTS / (COLUMN_TILES * 16), HEADS, rows / (ROW_TILES * 16)) CTAs of ROW_WARPS *
-// COLUMN_TILES warps, with dynamic shared memory for the rows and the matrix.
+// Grid: (OUTPUTS / (COLUMN_TILES * 16), HEADS, rows / (ROW_TILES * 16)) CTAs of ROW_WARPS * COLUMN_TILES warps, with
+// dynamic shared memory for the rows and the matrix.
 #include "cuda-instructions.h"
   constexpr int THREADS = ROW_WARPS * COLUMN_TILES * 32, ROWS = ROW_TILES * 16, COLUMNS = COLUMN_TILES * 16;
   constexpr int MT = ROW_TILES / ROW_WARPS, PACKS = INPUTS / 8, ROW_BYTES = (INPUTS + 8) * 2;

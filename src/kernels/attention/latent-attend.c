@@ -1,11 +1,10 @@
-// Latent attention (MLA) of arbitrary tokens of any sequences, each over its sequence's KV blocks
-// up to its own position.
+// Latent attention (MLA) of arbitrary tokens of any sequences, each over its sequence's KV blocks up to its own
+// position.
 //
-// Inputs: queries (tokens, HEADS, LATENT + ROTARY); layer (layer.h, with D = LATENT); pool (blocks,
-// 1, 32, LATENT + ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c.
-// Output: attended (tokens, HEADS, LATENT).
-// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per
-// CTA.
+// Inputs: queries (tokens, HEADS, LATENT + ROTARY); layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT +
+// ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c. Output: attended (tokens, HEADS,
+// LATENT).
+// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per CTA.
 // Grid: (1, HEADS / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "latent.h"
   constexpr int D = LATENT + ROTARY;

@@ -1,7 +1,6 @@
-// Paged latent attention: multi-head latent attention (MLA) with absorbed projections. All heads of
-// a token attend to one vector per token. The whole vector is the key, its first `latent` features
-// are the value. The `rotary` features after them hold the position: RoPE rotates feature 2i with
-// 2i + 1 here, because all checkpoints store them so.
+// Paged latent attention: multi-head latent attention (MLA) with absorbed projections. All heads of a token attend to
+// one vector per token. The whole vector is the key, its first `latent` features are the value. The `rotary` features
+// after them hold the position: RoPE rotates feature 2i with 2i + 1 here, because all checkpoints store them so.
 import type { MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -71,10 +70,7 @@ export interface LatentAttention {
   free(): void;
 }
 
-/**
- * (T, heads, features): the first `features` columns of each head, which must not cross a multiple
- * of the stride.
- */
+/** (T, heads, features): the first `features` columns of each head, which must not cross a multiple of the stride. */
 export function columnsOf(
   { rows, first, stride }: HeadColumns,
   heads: number,
@@ -85,10 +81,7 @@ export function columnsOf(
   return slice(reshape(own, [-1, heads, stride]), 2, within, within + features);
 }
 
-/**
- * Concatenates queries (T, heads * D) and normalized vectors (T, D), for kernels that do not read
- * them in place.
- */
+/** Concatenates queries (T, heads * D) and normalized vectors (T, D), for kernels that do not read them in place. */
 export function joinedRows(
   { absorbed, placed, latents }: LatentRows,
   { heads, latent, rotary }: LatentShape,
@@ -276,8 +269,7 @@ export class LatentKernels implements LatentAttention {
   ): MlxArray {
     const { heads, latent, rotary } = this.#shape;
     const threads = rowTiles * team * 32;
-    // Two tiles of 32 tokens, 2 bytes per feature; then 16 bytes per thread for every 8 tokens of a
-    // tile.
+    // Two tiles of 32 tokens, 2 bytes per feature; then 16 bytes per thread for every 8 tokens of a tile.
     const sharedMemory = 2 * 32 * (latent + rotary + 8) * 2 + threads * 4 * 16;
     const { absorbed, placed } = rows;
     const launch = {

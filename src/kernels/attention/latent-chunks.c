@@ -1,14 +1,12 @@
-// Latent attention (MLA) of prompt chunks with tensor cores; CUDA only. A CTA has a tile: a few
-// consecutive tokens of one sequence, with HEADS_EACH heads of each.
+// Latent attention (MLA) of prompt chunks with tensor cores; CUDA only. A CTA has a tile: a few consecutive tokens of
+// one sequence, with HEADS_EACH heads of each.
 //
-// Inputs: absorbed and placed, as in latent-decode-tiles.c; layer (layer.h, with D = LATENT); pool
-// (blocks, 1, 32, LATENT + ROTARY); tables (packTables); places (packPlaces), passed through
-// latent-write.c; tiles (packTiles).
+// Inputs: absorbed and placed, as in latent-decode-tiles.c; layer (layer.h, with D = LATENT); pool (blocks, 1, 32,
+// LATENT + ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c; tiles (packTiles).
 // Output: attended (tokens, HEADS, LATENT).
-// Template arguments: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS,
-// PLACED_FIRST, PLACED_STRIDE; HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).
-// Grid: (1, HEADS / HEADS_EACH, tiles) CTAs of ROW_TILES * TEAM warps, with dynamic shared memory
-// for attend_tiles.
+// Template arguments: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS, PLACED_FIRST,
+// PLACED_STRIDE; HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).
+// Grid: (1, HEADS / HEADS_EACH, tiles) CTAs of ROW_TILES * TEAM warps, with dynamic shared memory for attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
   const int first = tiles[2 * cta_z], count = tiles[2 * cta_z + 1];

@@ -1,18 +1,15 @@
-// Latent attention (MLA) of one token of each sequence, like latent-decode.c, with tensor cores;
-// CUDA only. It reads queries and vectors directly from the outputs of their projections, and
-// applies the vectors' norm itself.
+// Latent attention (MLA) of one token of each sequence, like latent-decode.c, with tensor cores; CUDA only. It reads
+// queries and vectors directly from the outputs of their projections, and applies the vectors' norm itself.
 //
-// Inputs: absorbed (tokens, HEADS, LATENT), the queries' features after absorption; placed (tokens,
-// PLACED_COLUMNS), with the ROTARY query features of head h at column PLACED_FIRST + h *
-// PLACED_STRIDE; latents (tokens, LATENT_COLUMNS), with LATENT + ROTARY features at column
-// LATENT_FIRST; layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in
-// place; tables (packTables).
+// Inputs: absorbed (tokens, HEADS, LATENT), the queries' features after absorption; placed (tokens, PLACED_COLUMNS),
+// with the ROTARY query features of head h at column PLACED_FIRST + h * PLACED_STRIDE; latents (tokens,
+// LATENT_COLUMNS), with LATENT + ROTARY features at column LATENT_FIRST; layer (layer.h, with D = LATENT); pool
+// (blocks, 1, 32, LATENT + ROTARY), written in place; tables (packTables).
 // Output: attended, as store_row writes it.
-// Template arguments: the columns above; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads
-// per CTA; ROW_TILES and TEAM (latent-tiles.h); SPLITS, the CTAs among which a sequence's tokens
-// are divided.
-// Grid: (1, HEADS / HEADS_EACH, tokens * SPLITS) CTAs of ROW_TILES * TEAM warps, with dynamic
-// shared memory for attend_tiles.
+// Template arguments: the columns above; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads per CTA; ROW_TILES
+// and TEAM (latent-tiles.h); SPLITS, the CTAs among which a sequence's tokens are divided.
+// Grid: (1, HEADS / HEADS_EACH, tokens * SPLITS) CTAs of ROW_TILES * TEAM warps, with dynamic shared memory for
+// attend_tiles.
 #include "latent-tiles.h"
   typedef LatentRows<T, LATENT, ROTARY, ROW_TILES, TEAM> Rows;
   const int token = cta_z / SPLITS, split = cta_z % SPLITS;

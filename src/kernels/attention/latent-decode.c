@@ -1,12 +1,11 @@
-// Latent attention (MLA) of one token of each sequence in one launch: RoPE of its queries and its
-// vector, the vector written to the sequence's last KV block, attention over all its blocks.
+// Latent attention (MLA) of one token of each sequence in one launch: RoPE of its queries and its vector, the vector
+// written to the sequence's last KV block, attention over all its blocks.
 //
-// Inputs: queries (tokens, HEADS, LATENT + ROTARY); latents (tokens, LATENT + ROTARY); layer
-// (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; tables
-// (packTables).
+// Inputs: queries (tokens, HEADS, LATENT + ROTARY); latents (tokens, LATENT + ROTARY); layer (layer.h, with D =
+// LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; tables (packTables).
 // Output: attended, as store_latent writes it.
-// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per
-// CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
+// Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per CTA; SPLITS, the
+// CTAs among which a sequence's tokens are divided.
 // Grid: (1, HEADS / (WARPS * OWN), tokens * SPLITS) CTAs of WARPS warps.
 #include "latent.h"
   constexpr int D = LATENT + ROTARY;

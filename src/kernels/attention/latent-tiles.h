@@ -112,8 +112,7 @@ FUNCTION void attend_tiles(
   const typename Rows::T* type = nullptr;
   const int part = warp % TEAM;
   const unsigned partial_scores = memory + 2 * TILE_TOKENS * STRIDE;
-  // Lane addresses for ldmatrix. For keys: 8 rows, their next 8 columns, then both for the next 8
-  // rows.
+  // Lane addresses for ldmatrix. For keys: 8 rows, their next 8 columns, then both for the next 8 rows.
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16 + part * Rows::STEPS * 32;
   const unsigned own_value = lane % 16 * STRIDE + lane / 16 * 16 + part * Rows::COLUMNS * 2;
   const float scale = layer[LAYER_SCALE] * 1.44269504f; // log2(e): the softmax uses powers of 2

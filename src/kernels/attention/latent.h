@@ -1,7 +1,6 @@
-// Latent attention (MLA): all heads of a token share one vector per token. The whole vector is the
-// key, its first LATENT features are the value. RoPE rotates the ROTARY features after them in
-// adjacent pairs. A CTA loads a tile of vectors into shared memory, and each warp attends to it
-// with HEADS heads.
+// Latent attention (MLA): all heads of a token share one vector per token. The whole vector is the key, its first
+// LATENT features are the value. RoPE rotates the ROTARY features after them in adjacent pairs. A CTA loads a tile of
+// vectors into shared memory, and each warp attends to it with HEADS heads.
 #include "attention.h"
 
 /** Tokens per tile, such that shared memory stays below Metal's 32 KiB per CTA. */
@@ -129,9 +128,8 @@ FUNCTION void attend_tile(
 }
 
 /**
- * Attends to the tokens of a range with THREADS threads; all warps of the CTA must call it. The
- * vector of the token at `newest_position` is not in the pool (blocks, 1, 32, LATENT + ROTARY) yet,
- * but at `newest`.
+ * Attends to the tokens of a range with THREADS threads; all warps of the CTA must call it. The vector of the token
+ * at `newest_position` is not in the pool (blocks, 1, 32, LATENT + ROTARY) yet, but at `newest`.
  */
 template <int THREADS, int HEADS, int LATENT, int ROTARY, typename T, typename Pack>
 FUNCTION void attend_latents(

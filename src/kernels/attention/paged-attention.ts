@@ -61,15 +61,13 @@ export type ChunkAttention = {
 /** Paged attention as the KV store uses it: kernels here, plain arithmetic in tests. */
 export interface BlockAttention {
   /**
-   * Decodes the newest token of each sequence: qkv (B, (heads + 2 kvHeads) * D) -> (B, heads * D).
-   * Its key and value are written to the sequence's last KV block. With `sharesKv` qkv has only
-   * queries, here and in `prepare`.
+   * Decodes the newest token of each sequence: qkv (B, (heads + 2 kvHeads) * D) -> (B, heads * D). Its key and value
+   * are written to the sequence's last KV block. With `sharesKv` qkv has only queries, here and in `prepare`.
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /**
-   * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with
-   * norm and RoPE. `lastQueries`: only the queries of each sequence's last token are used; others
-   * may be undefined.
+   * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with norm and RoPE.
+   * `lastQueries`: only the queries of each sequence's last token are used; others may be undefined.
    */
   prepare(
     qkv: MlxArray | PendingProduct,
@@ -86,10 +84,7 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /**
-   * Maximum splits per sequence that a cluster merges itself, without a merge launch, and CTAs that
-   * run at once.
-   */
+  /** Maximum splits per sequence that a cluster merges itself, without a merge launch, and CTAs that run at once. */
   readonly clustered?: { splits: number; groups: number } | undefined;
   /** Undefined if there is no kernel for tiles of tokens. */
   readonly chunks?: ChunkAttention | undefined;
@@ -109,8 +104,7 @@ export function packTables(
   for (const [row, { length, blocks }] of rows.entries()) {
     const at = 1 + row * (1 + width);
     packed[at] = length;
-    // Released blocks are never attended to, but kernels may load them; the scratch block stands
-    // in.
+    // Released blocks are never attended to, but kernels may load them; the scratch block stands in.
     for (let i = 0; i < blocks.length; i++)
       packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
   }
@@ -131,9 +125,8 @@ export function packPlaces(tokens: readonly Place[]): Int32Array {
 export type TileSize = { readonly most: number; readonly perToken: number };
 
 /**
- * The first row and the number of rows of each tile, longest context first, so that long tiles do
- * not start last. Empty tiles pad their number, because each number of tiles is a launch
- * configuration of its own.
+ * The first row and the number of rows of each tile, longest context first, so that long tiles do not start last.
+ * Empty tiles pad their number, because each number of tiles is a launch configuration of its own.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
@@ -213,8 +206,7 @@ function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): Chun
     const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
     return { name, body, rows, threads: LOADED_THREADS, groups, sharedMemory, template };
   }
-  // The largest tile that fits in registers, and in the 99 KiB of shared memory per CTA of smaller
-  // GPUs.
+  // The largest tile that fits in registers, and in the 99 KiB of shared memory per CTA of smaller GPUs.
   const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
   const rows = warps * rowTiles * 16;
   const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
@@ -335,8 +327,7 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    // Hopper's kernel has tiles of rows, which may split a token; the other one has tiles of whole
-    // tokens.
+    // Hopper's kernel has tiles of rows, which may split a token; the other one has tiles of whole tokens.
     const perToken = heads / kvHeads;
     const tile =
       groups === undefined

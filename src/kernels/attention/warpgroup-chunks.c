@@ -1,31 +1,27 @@
-// Attention of prompt chunks with Hopper's wgmma (FlashAttention 3 style, paged); compute
-// capability 9.0 only. Each query head of a token that shares a KV head is a row. A tile is up to
-// 128 consecutive rows of one sequence and may begin and end within a token. Two consumer
-// warpgroups have 64 rows each, with their online softmax and accumulators in registers. The grid
-// is persistent: GROUPS CTAs, one per SM, share all tiles and KV heads, sorted by context length,
-// longest first, and assigned in serpentine order, which balances the load. With GROUPS 0 each tile
-// and KV head has its own CTA.
+// Attention of prompt chunks with Hopper's wgmma (FlashAttention 3 style, paged); compute capability 9.0 only. Each
+// query head of a token that shares a KV head is a row. A tile is up to 128 consecutive rows of one sequence and may
+// begin and end within a token. Two consumer warpgroups have 64 rows each, with their online softmax and accumulators
+// in registers. The grid is persistent: GROUPS CTAs, one per SM, share all tiles and KV heads, sorted by context
+// length, longest first, and assigned in serpentine order, which balances the load. With GROUPS 0 each tile and KV
+// head has its own CTA.
 //
-// Queries, keys and values are in shared memory in wgmma's layout (wgmma-operand.h). A step is KEYS
-// keys of a tile. While the softmax of a step is computed, the previous step's weights are
-// multiplied by its values. Steps continue across tiles without a pipeline bubble: a tile's
-// accumulators are complete during the first step of the next tile. The two warpgroups drift apart
-// by themselves, so that one uses the tensor cores while the other computes its softmax.
+// Queries, keys and values are in shared memory in wgmma's layout (wgmma-operand.h). A step is KEYS keys of a tile.
+// While the softmax of a step is computed, the previous step's weights are multiplied by its values. Steps continue
+// across tiles without a pipeline bubble: a tile's accumulators are complete during the first step of the next tile.
+// The two warpgroups drift apart by themselves, so that one uses the tensor cores while the other computes its
+// softmax.
 //
-// A third (producer) warpgroup loads: one warp issues TMA copies of keys, one of values, and one
-// zeroes values that no token of the tile attends to, because empty slots may contain NaN. Full and
-// empty mbarriers per stage synchronize producers and consumers.
+// A third (producer) warpgroup loads: one warp issues TMA copies of keys, one of values, and one zeroes values that
+// no token of the tile attends to, because empty slots may contain NaN. Full and empty mbarriers per stage
+// synchronize producers and consumers.
 //
-// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values
-// (blocks, KV_HEADS, 32, D); tables (packTables); places (packPlaces); tiles (packTiles, counted in
-// rows).
-// Outputs: attended (tokens, HEADS, D); maps: scratch for each CTA's TMA descriptors of keys and
-// values.
-// Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW,
-// CHUNKED, CAPPED, SINKS of the layer; KEYS per step; STAGES of the ring buffer; GROUPS, the CTAs
-// of the persistent grid, or 0.
-// Grid: GROUPS, or KV_HEADS * tiles, CTAs of 384 threads, with dynamic shared memory for 128 + 2 *
-// STAGES * KEYS rows, 5 * STAGES + 2 mbarriers, and 1,024 bytes for alignment.
+// Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values (blocks, KV_HEADS, 32,
+// D); tables (packTables); places (packPlaces); tiles (packTiles, counted in rows).
+// Outputs: attended (tokens, HEADS, D); maps: scratch for each CTA's TMA descriptors of keys and values.
+// Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS
+// of the layer; KEYS per step; STAGES of the ring buffer; GROUPS, the CTAs of the persistent grid, or 0.
+// Grid: GROUPS, or KV_HEADS * tiles, CTAs of 384 threads, with dynamic shared memory for 128 + 2 * STAGES * KEYS
+// rows, 5 * STAGES + 2 mbarriers, and 1,024 bytes for alignment.
 #include "bulk.h"
 #include "cuda-instructions.h"
 #include "layer.h"
@@ -53,8 +49,7 @@
     item.position = places[3 * token_of(item)];
     return item;
   };
-  // Odd CTAs start with their shortest item, so that the CTAs do not all load their long contexts
-  // at the same time.
+  // Odd CTAs start with their shortest item, so that the CTAs do not all load their long contexts at the same time.
   const int forward = GROUPS > 0 && cta_x % 2 == 1 ? -1 : 1;
   int lap = forward < 0 ? items / max(GROUPS, 1) : 0;
   while (lap > 0 && item_of(lap).count == 0) lap--;
@@ -88,8 +83,7 @@
   BARRIER;
   if (warp >= WARPS) {
     setmaxnreg_dec<40>();
-    // Visits all steps of this CTA in order, with the stage of each and how often that was used
-    // before.
+    // Visits all steps of this CTA in order, with the stage of each and how often that was used before.
     auto walk = [&](auto visit) {
       Item item = first_item;
       int n = 0;
@@ -197,8 +191,7 @@
     const float log2e = 1.44269504f, scale = CAPPED ? log2e : layer[LAYER_SCALE] * log2e;
     const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
     Item item = first_item, next_item = item_of(lap + forward);
-    // The tile's last step, and the range of steps whose keys all rows of this warp attend to (no
-    // mask).
+    // The tile's last step, and the range of steps whose keys all rows of this warp attend to (no mask).
     int offset, last_step, whole_begin, whole_end;
     auto begin_item = [&] {
       offset = offset_of(item);
@@ -219,8 +212,7 @@
     // Lazy rescaling: weights are relative to a reference score that may lag behind the maximum by
     // up to 2^LAG, so accumulators are seldom rescaled.
     constexpr float LAG = 8;
-    // Masks the scores and updates the reference scores; `keep` is the factor that rescales
-    // accumulators.
+    // Masks the scores and updates the reference scores; `keep` is the factor that rescales accumulators.
     auto find_tops = [&](int step) {
       const int base = step * KEYS;
       if (CAPPED)
@@ -288,8 +280,7 @@
     fetch_queries(item);
     await_queries();
     int stage = 0, uses = 0, step = begin_of(item), n = 0;
-    // The first step has no earlier values: its keys are multiplied instead and the result is
-    // discarded.
+    // The first step has no earlier values: its keys are multiplied instead and the result is discarded.
     unsigned own_values = keys_at(0);
     int value_stage = 0, value_uses = 0;
     Item done = {};

@@ -1,6 +1,5 @@
-// PTX instructions as functions, named after them; CUDA only. Shared memory is addressed by the
-// 32-bit numbers that PTX takes. The tests' emulator (test/support/emulator) implements the same
-// functions for a CPU.
+// PTX instructions as functions, named after them; CUDA only. Shared memory is addressed by the 32-bit numbers that
+// PTX takes. The tests' emulator (test/support/emulator) implements the same functions for a CPU.
 
 #define INSTRUCTIONS_ON_PAIRS_OF(TYPE, NAME) \
 /** d (16, 8) += a (16, 16) b (16, 8), over a warp. The last argument only selects the type. */ \

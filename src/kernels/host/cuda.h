@@ -1,9 +1,8 @@
-// The names that kernels use for what CUDA and Metal spell differently: CUDA's version (metal.h has
-// Metal's). Every kernel's source begins with one of the two files.
+// The names that kernels use for what CUDA and Metal spell differently: CUDA's version (metal.h has Metal's). Every
+// kernel's source begins with one of the two files.
 //
-// In all kernels CTA means CUDA's thread block and Metal's threadgroup; a block is a KV block of 32
-// tokens. cta_x, cta_y and cta_z are its index in the grid, lane and warp the thread's (a Metal
-// simdgroup is a warp).
+// In all kernels CTA means CUDA's thread block and Metal's threadgroup; a block is a KV block of 32 tokens. cta_x,
+// cta_y and cta_z are its index in the grid, lane and warp the thread's (a Metal simdgroup is a warp).
 #define FUNCTION __device__ __forceinline__
 #define DEVICE
 #define PRIVATE
@@ -38,9 +37,8 @@ struct Shape {
   }
 };
 
-// MLX generates kernel signatures without attributes, so __global__ is redefined to add them.
-// LAUNCH_BOUNDS: maximum threads per CTA, and optionally minimum CTAs per SM, which limits
-// registers.
+// MLX generates kernel signatures without attributes, so __global__ is redefined to add them. LAUNCH_BOUNDS: maximum
+// threads per CTA, and optionally minimum CTAs per SM, which limits registers.
 // CLUSTER: CTAs per cluster (cluster.h).
 #ifdef LAUNCH_BOUNDS
 #define BOUNDED __launch_bounds__(LAUNCH_BOUNDS)

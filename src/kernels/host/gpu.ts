@@ -1,5 +1,4 @@
-// Facts of an NVIDIA GPU that decide how kernels are launched. A device reads them once, when it is
-// opened.
+// Facts of an NVIDIA GPU that decide how kernels are launched. A device reads them once, when it is opened.
 import type { Runtime } from "../../mlx/runtime.ts";
 
 export type Gpu = {

@@ -15,9 +15,8 @@ __device__ __forceinline__ void acquire_tensor_map(const void* map) {
 }
 
 /**
- * One warp writes the tensor map (TMA descriptor, 128 bytes of device memory) of a 16-bit matrix
- * (rows, columns); `shared` is 128 bytes of scratch. Boxes have `box` rows and 64 columns. Loads
- * beyond the matrix return zeros.
+ * One warp writes the tensor map (TMA descriptor, 128 bytes of device memory) of a 16-bit matrix (rows, columns);
+ * `shared` is 128 bytes of scratch. Boxes have `box` rows and 64 columns. Loads beyond the matrix return zeros.
  */
 template <typename T>
 __device__ __forceinline__ void make_tensor_map(
@@ -62,8 +61,7 @@ __device__ __forceinline__ void tensor_copy_to(
 }
 
 /**
- * Starts a store of a box of shared memory, fenced before, to (row, column). Elements beyond the
- * matrix are dropped.
+ * Starts a store of a box of shared memory, fenced before, to (row, column). Elements beyond the matrix are dropped.
  */
 __device__ __forceinline__ void tensor_store(const void* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;"

@@ -20,8 +20,7 @@ FUNCTION unsigned long long wgmma_operand(unsigned at, unsigned panels = 16) {
 }
 
 /**
- * The descriptor of `operand` moved by `bytes`, a multiple of 16. Changes the low word only, which
- * saves the carry.
+ * The descriptor of `operand` moved by `bytes`, a multiple of 16. Changes the low word only, which saves the carry.
  */
 FUNCTION unsigned long long advance_operand(unsigned long long operand, unsigned bytes) {
   return operand >> 32 << 32 | unsigned(operand) + bytes / 16;

@@ -1,22 +1,19 @@
-// Multiplies up to 128 rows by a dense matrix with Hopper's wgmma; compute capability 9.0 only.
-// Optionally fuses SwiGLU and the residual add. For small matrices, where the time is the latency
-// between dependent launches: most of the matrix is already being copied to shared memory before
-// the rows are available.
+// Multiplies up to 128 rows by a dense matrix with Hopper's wgmma; compute capability 9.0 only. Optionally fuses
+// SwiGLU and the residual add. For small matrices, where the time is the latency between dependent launches: most of
+// the matrix is already being copied to shared memory before the rows are available.
 //
-// It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first
-// operand. Both operands are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP
-// numbers of K: either the whole share of K fits, or two steps are being multiplied while the
-// others are copied. At the end the accumulators replace the stages, one line of columns per row.
-// The CTAs of a cluster split K; each finishes a share of the rows, whose partial sums the other
-// CTAs copy to it.
+// It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first operand. Both operands
+// are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP numbers of K: either the whole share of K
+// fits, or two steps are being multiplied while the others are copied. At the end the accumulators replace the
+// stages, one line of columns per row. The CTAs of a cluster split K; each finishes a share of the rows, whose
+// partial sums the other CTAs copy to it.
 //
 // Inputs: x (rows, K); weight (N, K) of T; residual (rows, columns), any array if unused.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
-// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES.
-// Dynamic shared memory for an mbarrier, the stages or the accumulators, with SHARES the other
-// CTAs' accumulators, and alignment.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K. Grid: (SHARES, rows
+// / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES. Dynamic shared memory for an
+// mbarrier, the stages or the accumulators, with SHARES the other CTAs' accumulators, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "warpgroup-sums.h"

@@ -1,20 +1,18 @@
-// Grouped GEMM (MoE): multiplies rows by their experts' dense matrices with Hopper's wgmma; compute
-// capability 9.0 only. For experts with many rows: a CTA computes ROWS by COLUMNS, larger tiles
-// than product-many.c (which keeps operands in registers), because the time is that of loading
-// operands.
+// Grouped GEMM (MoE): multiplies rows by their experts' dense matrices with Hopper's wgmma; compute capability 9.0
+// only. For experts with many rows: a CTA computes ROWS by COLUMNS, larger tiles than product-many.c (which keeps
+// operands in registers), because the time is that of loading operands.
 //
-// Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps
-// of 64 numbers of K: two steps are being multiplied, the others copied by cp.async. Each of the
-// two warpgroups has 64 rows.
+// Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps of 64 numbers of
+// K: two steps are being multiplied, the others copied by cp.async. Each of the two warpgroups has 64 rows.
 //
 // Inputs: x (tokens, K) of T; weight (experts, N, K) of T; plan (expert-tiles.c, with tiles
 // of ROWS). A row of x serves EACH consecutive output rows.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
 // Template arguments: T of 16 bits, GATED, EACH, BAND, STAGES.
-// Grid: (BAND, N / COLUMNS, tiles / BAND) CTAs of 256 threads. BAND adjacent tiles, often of one
-// expert, run together with the same columns, then with the next ones, so that matrix and rows hit
-// the L2 cache. Dynamic shared memory for the stages, and 1,024 bytes for alignment.
+// Grid: (BAND, N / COLUMNS, tiles / BAND) CTAs of 256 threads. BAND adjacent tiles, often of one expert, run together
+// with the same columns, then with the next ones, so that matrix and rows hit the L2 cache. Dynamic shared memory for
+// the stages, and 1,024 bytes for alignment.
 #include "cuda-instructions.h"
 #include "wgmma.h"
 #include "wgmma-operand.h"
@@ -72,17 +70,14 @@
             true, x);
       wgmma_commit();
     }
-    // Refills the stage of two steps ago: at the barrier both warpgroups had finished multiplying
-    // it.
+    // Refills the stage of two steps ago: at the barrier both warpgroups had finished multiplying it.
     fetch(s + STAGES - 2);
     wgmma_wait<1>(sum);
   }
-  // Transposes the accumulators through shared memory, so that each thread writes 16 contiguous
-  // bytes.
+  // Transposes the accumulators through shared memory, so that each thread writes 16 contiguous bytes.
   const int group = lane / 4, quad = lane % 4;
   constexpr int PACKS = OWN / 8, WRITES = 16 * PACKS / 32;
-  // Output rows, loaded before the first write: the compiler must assume that writes alias the
-  // plan.
+  // Output rows, loaded before the first write: the compiler must assume that writes alias the plan.
   int places[WRITES];
   for (int w = 0; w < WRITES; w++) {
     const int at = warp * 16 + (w * 32 + lane) / PACKS;

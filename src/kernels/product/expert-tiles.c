@@ -1,10 +1,9 @@
-// Groups rows by expert (a counting sort) and cuts each expert's rows into tiles, for products with
-// experts; CUDA only.
+// Groups rows by expert (a counting sort) and cuts each expert's rows into tiles, for products with experts; CUDA
+// only.
 //
 // Input: experts (rows).
-// Output: plan: the row indices sorted by expert (rows), in any order within an expert; then per
-// tile the expert, the tile's first position in that order, and its number of rows, at most TILE.
-// Unused tiles at the end have 0 rows.
+// Output: plan: the row indices sorted by expert (rows), in any order within an expert; then per tile the expert, the
+// tile's first position in that order, and its number of rows, at most TILE. Unused tiles at the end have 0 rows.
 // Template arguments: EXPERTS, TILE, WARPS.
 // Grid: one CTA of WARPS warps; a warp has every WARPS-th expert.
 #include "cuda-instructions.h"

@@ -1,18 +1,17 @@
-// Multiplies one token by a quantized matrix (GEMV), or by its experts' matrices; CUDA only.
-// Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. Like vector.c: a warp
-// reads LINES rows, or a share of each, with all loads issued before the token is available; in
-// each round a CTA advances by the rows of the whole grid. A lane has every 32nd pack of 16 bytes,
-// which are EACH_PACK weights. The CTA stages the token (normed) in shared memory for all its
-// warps, in the order in which lanes read it.
+// Multiplies one token by a quantized matrix (GEMV), or by its experts' matrices; CUDA only. Optionally fuses the
+// RMSNorm before, SwiGLU, and the residual add after. Like vector.c: a warp reads LINES rows, or a share of each,
+// with all loads issued before the token is available; in each round a CTA advances by the rows of the whole grid. A
+// lane has every 32nd pack of 16 bytes, which are EACH_PACK weights. The CTA stages the token (normed) in shared
+// memory for all its warps, in the order in which lanes read it.
 //
-// Inputs: x (1 or rows, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K /
-// SPAN) of T; norm (K); numbers: the norm's epsilon at 0; residual (columns). Unused inputs may be
-// any array. With EXPERTS: weight (experts, N, K); chosen (rows): the token's experts.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, EXPERTS,
-// EACH: output rows per row of x; PACKS per lane and row, rounded up; LINES; WARPS, of which SHARES
-// split each row; GROUPS: CTAs per matrix.
+// Inputs: x (1 or rows, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T; norm (K);
+// numbers: the norm's epsilon at 0; residual (columns). Unused inputs may be any array. With EXPERTS: weight
+// (experts, N, K); chosen (rows): the token's experts.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL, EXPERTS, EACH: output rows
+// per row of x; PACKS per lane and row, rounded up; LINES; WARPS, of which SHARES split each row; GROUPS: CTAs per
+// matrix.
 // Grid: (GROUPS, rows) CTAs of WARPS warps.
 #include "quantized.h"
   constexpr int EACH_PACK = 128 / BITS, PACK_UNITS = EACH_PACK / 8, THREADS = WARPS * 32;

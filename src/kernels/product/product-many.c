@@ -1,23 +1,22 @@
-// Multiplies many rows by a matrix, or each row by its expert's matrix, with tensor cores; CUDA
-// only. Like product.c, but the matrix is loaded and dequantized once for all MT * 16 rows of a
-// CTA. The rows of x are double-buffered in shared memory with cp.async. A warp has NT tiles of 8
-// columns; KS warps share the same columns and split K, and their accumulators are added at the
-// end.
+// Multiplies many rows by a matrix, or each row by its expert's matrix, with tensor cores; CUDA only. Like product.c,
+// but the matrix is loaded and dequantized once for all MT * 16 rows of a CTA. The rows of x are double-buffered in
+// shared memory with cp.async. A warp has NT tiles of 8 columns; KS warps share the same columns and split K, and
+// their accumulators are added at the end.
 //
-// Per step a lane loads 16 bytes of a matrix row, which are SUB * 8 numbers, and the same ones of
-// x. A pack is 8 numbers of x in shared memory. Packs are swizzled by their row and the half of the
-// row that they are in, which avoids bank conflicts.
+// Per step a lane loads 16 bytes of a matrix row, which are SUB * 8 numbers, and the same ones of x. A pack is 8
+// numbers of x in shared memory. Packs are swizzled by their row and the half of the row that they are in, which
+// avoids bank conflicts.
 //
-// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
-// SPAN) of T; norm: unused; residual (rows, columns), any array if unused. With
-// EXPERTS: weight (experts, N, K); norm is the plan of expert-tiles.c; a row of x serves EACH
-// consecutive output rows.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH;
-// MT, NT, KS, WARPS.
-// Grid: (rows / (MT * 16), N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (tiles,
-// ...), with dynamic shared memory for two STAGEs.
+// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K / SPAN) of T; norm:
+// unused; residual (rows, columns), any array if unused. With
+// EXPERTS: weight (experts, N, K); norm is the plan of expert-tiles.c; a row of x serves EACH consecutive output
+// rows.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH; MT, NT, KS,
+// WARPS.
+// Grid: (rows / (MT * 16), N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (tiles, ...), with dynamic
+// shared memory for two STAGEs.
 #include "quantized.h"
   constexpr int SUB = 16 / BITS, STEP = 32 * SUB, PACKS = STEP / 8, ROWS = MT * 16;
   constexpr int OWN = GATED ? NT / 2 : NT, STAGE = KS * ROWS * PACKS * 16;

@@ -1,21 +1,19 @@
-// Multiplies up to 16 rows per CTA by a matrix with tensor cores; CUDA only. Optionally fuses the
-// RMSNorm before, SwiGLU, and the residual add after. Memory-bound: the time is that of reading the
-// matrix, so its loads are issued AHEAD steps before use. A CTA has 16 rows of x; a warp has NT
-// tiles of 8 columns. KS warps share the same columns and split K; their accumulators are added at
-// the end.
+// Multiplies up to 16 rows per CTA by a matrix with tensor cores; CUDA only. Optionally fuses the RMSNorm before,
+// SwiGLU, and the residual add after. Memory-bound: the time is that of reading the matrix, so its loads are issued
+// AHEAD steps before use. A CTA has 16 rows of x; a warp has NT tiles of 8 columns. KS warps share the same columns
+// and split K; their accumulators are added at the end.
 //
-// Per step a lane loads 16 bytes of a matrix row: 8 numbers, or SUB * 8 if quantized. The order of
-// K within an MMA is not the instruction's, but it is the same for x and the matrix, so the result
-// does not change.
+// Per step a lane loads 16 bytes of a matrix row: 8 numbers, or SUB * 8 if quantized. The order of K within an MMA is
+// not the instruction's, but it is the same for x and the matrix, so the result does not change.
 //
-// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K /
-// SPAN) of T; norm (K); residual (rows, columns). Unused inputs may be any array. With
-// EXPERTS: weight (experts, N, K), norm has the expert of each output row, a CTA has one row only,
-// and a row of x serves EACH output rows.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9
-// (0: no norm), GATED, RESIDUAL, EXPERTS, EACH; NT, KS, WARPS, AHEAD.
+// Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K / SPAN) of T; norm (K);
+// residual (rows, columns). Unused inputs may be any array. With
+// EXPERTS: weight (experts, N, K), norm has the expert of each output row, a CTA has one row only, and a row of x
+// serves EACH output rows.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: no norm),
+// GATED, RESIDUAL, EXPERTS, EACH; NT, KS, WARPS, AHEAD.
 // Grid: (rows / 16, N / (WARPS / KS * NT * 8)) CTAs of WARPS warps, or with EXPERTS (rows, ...).
 #include "quantized.h"
   const int rows = EXPERTS ? 1 : x_shape[0] - cta_x * 16;

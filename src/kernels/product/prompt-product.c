@@ -1,30 +1,26 @@
-// Multiplies a prompt's rows by a dense matrix with Hopper's wgmma, fused with its epilogue;
-// compute capability 9.0 only. The matrix has gate and up projections (epilogue: SwiGLU), or, if
-// PREPARES is defined, the query, key and value projections (epilogue: RoPE, and keys and values
-// written to their KV slots as prepare.c does). Products of this size are limited by the GPU's
-// power budget, so the design minimizes data movement and keeps the tensor cores busy. A cluster of
-// two CTAs has tiles with the same columns: each loads half of the matrix operand and multicasts it
-// to both.
+// Multiplies a prompt's rows by a dense matrix with Hopper's wgmma, fused with its epilogue; compute capability 9.0
+// only. The matrix has gate and up projections (epilogue: SwiGLU), or, if PREPARES is defined, the query, key and
+// value projections (epilogue: RoPE, and keys and values written to their KV slots as prepare.c does). Products of
+// this size are limited by the GPU's power budget, so the design minimizes data movement and keeps the tensor cores
+// busy. A cluster of two CTAs has tiles with the same columns: each loads half of the matrix operand and multicasts
+// it to both.
 //
-// A tile is 128 rows by 128 gate and 128 up columns, or by two heads. The grid is persistent. Two
-// consumer warpgroups have 64 rows each, with all accumulators in registers. One warp of a third
-// (producer) warpgroup issues TMA copies of both operands, STEP numbers of K per step, into a ring
-// of STAGES; full and empty mbarriers synchronize producer and consumers. The output leaves through
-// shared memory by TMA stores, PANEL columns of a warp's 16 rows at a time, while the next tile
-// begins. Clusters process the tiles in bands, so that tiles with the same rows run close together
-// and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles
-// are split in two, 64 gate and 64 up columns each.
+// A tile is 128 rows by 128 gate and 128 up columns, or by two heads. The grid is persistent. Two consumer warpgroups
+// have 64 rows each, with all accumulators in registers. One warp of a third (producer) warpgroup issues TMA copies
+// of both operands, STEP numbers of K per step, into a ring of STAGES; full and empty mbarriers synchronize producer
+// and consumers. The output leaves through shared memory by TMA stores, PANEL columns of a warp's 16 rows at a time,
+// while the next tile begins. Clusters process the tiles in bands, so that tiles with the same rows run close
+// together and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles are split
+// in two, 64 gate and 64 up columns each.
 //
 // Inputs: x (rows, K); weight (N, K) of T, gate first, then up. With PREPARES also
-// layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), written in place, and places
-// (packPlaces).
-// Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps:
-// scratch for each CTA's TMA descriptors of x, weight and made.
-// Template arguments: T of 16 bits, K, N, GROUPS (CTAs), STAGES; with PREPARES D = 128, HEADS,
-// KV_HEADS, ROTARY_DIMS, LONG_BEYOND, SINKS, and LAST_QUERIES, which skips tiles of queries that
-// contain no sequence's last token.
-// Grid: GROUPS CTAs of 384 threads, in clusters of two. Dynamic shared memory for the stages, two
-// panels per warp, two mbarriers per stage, and alignment.
+// layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), written in place, and places (packPlaces).
+// Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps: scratch for each CTA's
+// TMA descriptors of x, weight and made.
+// Template arguments: T of 16 bits, K, N, GROUPS (CTAs), STAGES; with PREPARES D = 128, HEADS, KV_HEADS, ROTARY_DIMS,
+// LONG_BEYOND, SINKS, and LAST_QUERIES, which skips tiles of queries that contain no sequence's last token.
+// Grid: GROUPS CTAs of 384 threads, in clusters of two. Dynamic shared memory for the stages, two panels per warp,
+// two mbarriers per stage, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "prompt-heads.h"

@@ -77,9 +77,8 @@ export class PromptProducts implements ProductKernel {
   }
 
   /**
-   * weight (N, K) of queries, keys and values -> queries (rows, columns). Writes keys and values to
-   * the KV cache, like prepare.c and with its constants. `lastQueries`: only each sequence's last
-   * token needs its query.
+   * weight (N, K) of queries, keys and values -> queries (rows, columns). Writes keys and values to the KV cache,
+   * like prepare.c and with its constants. `lastQueries`: only each sequence's last token needs its query.
    */
   prepared(
     given: Rows & Heads,

@@ -1,11 +1,9 @@
-// Dequantizes weights in registers, to operands of tensor cores (pairs of 16-bit numbers); CUDA
-// only.
+// Dequantizes weights in registers, to operands of tensor cores (pairs of 16-bit numbers); CUDA only.
 #include "cuda-instructions.h"
 
 /**
- * Constants that convert integers without a conversion instruction, as pairs: 128 (bfloat16) or
- * 1024 (float16), whose low mantissa bits are replaced by a weight; 1; and -128 or -1024, which is
- * then added.
+ * Constants that convert integers without a conversion instruction, as pairs: 128 (bfloat16) or 1024 (float16), whose
+ * low mantissa bits are replaced by a weight; 1; and -128 or -1024, which is then added.
  */
 FUNCTION uint3 integer_pairs(const __nv_bfloat16*) {
   return {0x43004300, 0x3f803f80, 0xc300c300};
@@ -30,9 +28,8 @@ FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned bias
 }
 
 /**
- * Dequantizes 8 weights, scale * q + bias: the `sub`-th eight of the 16 bytes that a lane has
- * loaded. With 4 bits their order is 0, 4, 1, 5, 2, 6, 3, 7, because both halves of a word are
- * processed at once.
+ * Dequantizes 8 weights, scale * q + bias: the `sub`-th eight of the 16 bytes that a lane has loaded. With 4 bits
+ * their order is 0, 4, 1, 5, 2, 6, 3, 7, because both halves of a word are processed at once.
  */
 template <int BITS, typename T>
 FUNCTION uint4 dequantize(const uint4& loaded, int sub, T scale, T bias) {

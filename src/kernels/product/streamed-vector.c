@@ -1,32 +1,30 @@
-// Multiplies one token by a quantized matrix (GEMV) with tensor cores; CUDA with compute capability
-// 9.0 only. Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. A tile is 8
-// rows of the matrix, or with GATED 8 gate rows and the 8 matching up rows. In each round a CTA
-// processes LINES adjacent tiles; the grid is persistent, and the next round is GROUPS * LINES
-// tiles further. A producer warp streams the matrix through a ring buffer of SLOTS rounds in shared
-// memory with bulk copies. It issues EARLY rounds before the token is available; the others after
-// the loads of the token, which would otherwise queue after them. Memory serves some SMs faster
-// than others, so with CLAIMED the rounds after the first SLOTS are work-stealing: an atomic
-// counter assigns them to the CTA that asks first. The other WARPS warps split K: each has PAIRS
-// pairs of steps. A step is 64 bytes of each row, 16 bytes per lane.
+// Multiplies one token by a quantized matrix (GEMV) with tensor cores; CUDA with compute capability 9.0 only.
+// Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. A tile is 8 rows of the matrix, or with
+// GATED 8 gate rows and the 8 matching up rows. In each round a CTA processes LINES adjacent tiles; the grid is
+// persistent, and the next round is GROUPS * LINES tiles further. A producer warp streams the matrix through a ring
+// buffer of SLOTS rounds in shared memory with bulk copies. It issues EARLY rounds before the token is available; the
+// others after the loads of the token, which would otherwise queue after them. Memory serves some SMs faster than
+// others, so with CLAIMED the rounds after the first SLOTS are work-stealing: an atomic counter assigns them to the
+// CTA that asks first. The other WARPS warps split K: each has PAIRS pairs of steps. A step is 64 bytes of each row,
+// 16 bytes per lane.
 //
-// Weights become float16 without a conversion, as low mantissa bits of 1024: 1024 + q, exactly;
-// with 4 bits every second nibble stays 4 bits higher, as 1024 + 16 q. The token's numbers are
-// scaled by a power of two per pair of steps, so that float16 is exact for them too; products with
-// a norm's weight need more bits and are split into two float16 digits. Operand layout: of the
-// first operand's 16 rows, 8 are the tile's rows in one step, and 8 the same rows in the next step.
-// A column of the second operand has one digit of the numbers of one quantization span in one step,
-// and zeros elsewhere; its products with the other step's rows are ignored.
+// Weights become float16 without a conversion, as low mantissa bits of 1024: 1024 + q, exactly; with 4 bits every
+// second nibble stays 4 bits higher, as 1024 + 16 q. The token's numbers are scaled by a power of two per pair of
+// steps, so that float16 is exact for them too; products with a norm's weight need more bits and are split into two
+// float16 digits. Operand layout: of the first operand's 16 rows, 8 are the tile's rows in one step, and 8 the same
+// rows in the next step. A column of the second operand has one digit of the numbers of one quantization span in one
+// step, and zeros elsewhere; its products with the other step's rows are ignored.
 //
-// Inputs: x (1, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T;
-// norm (K); numbers: the norm's epsilon at 0; residual (columns); claims: with CLAIMED the atomic
-// counter, zero before and after the launch. Unused inputs may be any array.
-// Output: made (1, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the
-// first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL; WARPS that
-// compute; PAIRS per warp, rounded up; LINES; SLOTS; EARLY; CLAIMED; KEPT: tiles whose partial sums
-// fit in shared memory; GROUPS: CTAs.
-// Grid: GROUPS CTAs of WARPS + 1 warps. Dynamic shared memory: zeros, each warp's digits (both
-// DIGIT_BYTES long), the ring buffer, and mbarriers.
+// Inputs: x (1, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T; norm (K);
+// numbers: the norm's epsilon at 0; residual (columns); claims: with CLAIMED the atomic counter, zero before and
+// after the launch. Unused inputs may be any array.
+// Output: made (1, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of the
+// matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, BITS of 4 or 8, SPAN, NORMED, GATED, RESIDUAL; WARPS that compute; PAIRS
+// per warp, rounded up; LINES; SLOTS; EARLY; CLAIMED; KEPT: tiles whose partial sums fit in shared memory; GROUPS:
+// CTAs.
+// Grid: GROUPS CTAs of WARPS + 1 warps. Dynamic shared memory: zeros, each warp's digits (both DIGIT_BYTES long), the
+// ring buffer, and mbarriers.
 #include "quantized.h"
 #include "bulk.h"
   constexpr int STEP = 512 / BITS, NUMBERS = 32 / BITS; // numbers per step, and per unit (a 32-bit word)
@@ -169,9 +167,8 @@
   for (int mask = 16; NORMED && mask > 0; mask /= 2) square += SHUFFLE_XOR(square, mask);
   if (lane == 0) squares[warp] = square;
   WARP_BARRIER;
-  // A lane supplies column `line` of the second operand: its digits if the quad's numbers belong to
-  // that column's span, otherwise zeros. Of the result it has two columns: two digits of one span,
-  // or two spans.
+  // A lane supplies column `line` of the second operand: its digits if the quad's numbers belong to that column's
+  // span, otherwise zeros. Of the result it has two columns: two digits of one span, or two spans.
   const int column = SPANS == 4 ? line : line / 2, digit = SPANS == 4 ? 0 : line % 2;
   const bool is_own = column < 2 * SPANS && digit < DIGITS && column % SPANS == quad * SPANS / 4;
   const unsigned digits_at = is_own ? digits + (digit * 8 + column / SPANS * 4 + quad) * 16 : zeros;

@@ -1,6 +1,5 @@
-// Products of tiles of 16 rows by tensor cores, on all NVIDIA GPUs: a kernel for few rows, and one
-// for many, which dequantizes the matrix once for all rows of a CTA. Both also multiply rows by the
-// matrices of their experts.
+// Products of tiles of 16 rows by tensor cores, on all NVIDIA GPUs: a kernel for few rows, and one for many, which
+// dequantizes the matrix once for all rows of a CTA. Both also multiply rows by the matrices of their experts.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
 import type { Gpu } from "../host/gpu.ts";
@@ -30,8 +29,7 @@ function fewColumns({ multiprocessors }: Gpu, { bits, outputs }: Form) {
 }
 
 /**
- * `rowTiles`: of 16 rows per CTA. Larger CTAs read less, but leave fewer of them to keep the GPU
- * busy (docs/log.md).
+ * `rowTiles`: of 16 rows per CTA. Larger CTAs read less, but leave fewer of them to keep the GPU busy (docs/log.md).
  */
 function manyColumns({ multiprocessors }: Gpu, { outputs }: Form, rows: number) {
   const perSm = (Math.ceil(rows / 32) * outputs) / multiprocessors;

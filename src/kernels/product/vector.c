@@ -1,18 +1,16 @@
-// Multiplies one token by a dense matrix (GEMV), or by its experts' matrices; CUDA only. Optionally
-// fuses the RMSNorm before, SwiGLU, and the residual add after. Memory-bound: a warp reads LINES
-// whole rows of the matrix, or a share of each, and issues all loads before it uses the first, and
-// before the token is available. A lane has every 32nd pack of 8 numbers. With a norm, which every
-// CTA computes redundantly, the grid is persistent: in each round a CTA advances by the rows of the
-// whole grid, and loads each pack of the next row as soon as the current one is multiplied.
+// Multiplies one token by a dense matrix (GEMV), or by its experts' matrices; CUDA only. Optionally fuses the RMSNorm
+// before, SwiGLU, and the residual add after. Memory-bound: a warp reads LINES whole rows of the matrix, or a share
+// of each, and issues all loads before it uses the first, and before the token is available. A lane has every 32nd
+// pack of 8 numbers. With a norm, which every CTA computes redundantly, the grid is persistent: in each round a CTA
+// advances by the rows of the whole grid, and loads each pack of the next row as soon as the current one is
+// multiplied.
 //
-// Inputs: x (1 or rows, K) of T; weight (N, K) of T; norm (K); numbers: the norm's epsilon at 0;
-// residual (columns). Unused inputs may be any array. With EXPERTS: weight (experts, N, K); chosen
-// (rows): the token's experts.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, NORMED, GATED, RESIDUAL, EXPERTS, EACH: output rows per
-// row of x; PACKS per lane and row: K / (256 SHARES), rounded up; LINES; WARPS, of which SHARES
-// split each row; GROUPS: CTAs per matrix.
+// Inputs: x (1 or rows, K) of T; weight (N, K) of T; norm (K); numbers: the norm's epsilon at 0; residual (columns).
+// Unused inputs may be any array. With EXPERTS: weight (experts, N, K); chosen (rows): the token's experts.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, K, N, NORMED, GATED, RESIDUAL, EXPERTS, EACH: output rows per row of x; PACKS per
+// lane and row: K / (256 SHARES), rounded up; LINES; WARPS, of which SHARES split each row; GROUPS: CTAs per matrix.
 // Grid: (GROUPS, rows) CTAs of WARPS warps.
 #include "quantized.h"
   constexpr int COLUMNS = GATED ? N / 2 : N, ALL = GATED ? 2 * LINES : LINES, STEP = WARPS / SHARES * LINES;
@@ -56,8 +54,7 @@
   static_assert(!RESIDUAL || GRID_ROWS >= COLUMNS, "residuals are loaded for one round");
   const T added = residual[RESIDUAL ? long(cta_y) * COLUMNS + first + lane % LINES : 0];
   const auto number = [&](int i, int k) { return float(reinterpret_cast<const T*>(&own[i])[k]); };
-  // With a norm x times its weight is kept in float32; that takes no more registers than keeping
-  // both.
+  // With a norm x times its weight is kept in float32; that takes no more registers than keeping both.
   float normed[NORMED ? PACKS : 1][8], square = 0;
   #pragma unroll
   for (int i = 0; NORMED && i < PACKS; i++) {

@@ -128,8 +128,7 @@ function streaming(
     const groups = isClaimed ? multiprocessors : Math.ceil(all / rounds);
     return isPossible ? [{ lines, slots, rounds, isClaimed, groups }] : [];
   });
-  // Many tiles per round have less overhead; but the CTAs' shares should be even, unless CTAs claim
-  // their tiles.
+  // Many tiles per round have less overhead; but the CTAs' shares should be even, unless CTAs claim their tiles.
   const least = Math.min(...ways.map(({ lines, rounds }) => lines * rounds));
   const best =
     ways.find(

@@ -1,26 +1,23 @@
-// Multiplies many rows by a quantized matrix with Hopper's wgmma; compute capability 9.0 only. Like
-// product-many.c, but a CTA has more columns (TILES * 128) and up to ROWS rows, because the time is
-// that of loading operands. If that leaves too few CTAs, the CTAs of a cluster split K.
+// Multiplies many rows by a quantized matrix with Hopper's wgmma; compute capability 9.0 only. Like product-many.c,
+// but a CTA has more columns (TILES * 128) and up to ROWS rows, because the time is that of loading operands. If that
+// leaves too few CTAs, the CTAs of a cluster split K.
 //
-// It computes the transpose: the columns are the rows of wgmma's first operand, TILES * 64 per
-// warpgroup. They are dequantized into registers while the previous part is multiplied; a lane has
-// two adjacent weights (a byte or two) of each pack of 8. The rows of x are the second operand,
-// unchanged, in shared memory (wgmma-operand.h).
+// It computes the transpose: the columns are the rows of wgmma's first operand, TILES * 64 per warpgroup. They are
+// dequantized into registers while the previous part is multiplied; a lane has two adjacent weights (a byte or two)
+// of each pack of 8. The rows of x are the second operand, unchanged, in shared memory (wgmma-operand.h).
 //
-// Rows, weights, scales and biases come to shared memory in steps of STEP numbers of K, in a ring
-// of STAGES: two steps are being multiplied, the others copied by cp.async. At the end the
-// accumulators replace the stages, one line of columns per row, and each CTA of the cluster adds up
-// and finishes some packs of columns.
+// Rows, weights, scales and biases come to shared memory in steps of STEP numbers of K, in a ring of STAGES: two
+// steps are being multiplied, the others copied by cp.async. At the end the accumulators replace the stages, one line
+// of columns per row, and each CTA of the cluster adds up and finishes some packs of columns.
 //
-// Inputs: x (rows, K); weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T;
-// residual (rows, columns), any array if unused.
-// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is
-// the first half of the matrix's rows and up the second.
-// Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES
-// of K.
-// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of 256 threads, in clusters of SHARES. CTAs with
-// the same columns run together, so that the columns hit the L2 cache. Dynamic shared memory for
-// the stages or the accumulators, and 1,024 bytes for alignment.
+// Inputs: x (rows, K); weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T; residual (rows,
+// columns), any array if unused.
+// Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
+// the matrix's rows and up the second.
+// Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES of K.
+// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of 256 threads, in clusters of SHARES. CTAs with the same columns run
+// together, so that the columns hit the L2 cache. Dynamic shared memory for the stages or the accumulators, and 1,024
+// bytes for alignment.
 #include "cluster.h"
 #include "quantized.h"
 #include "warpgroup-sums.h"
@@ -40,8 +37,7 @@
   // The matrix row of one of this CTA's columns; row 0 for columns past the end.
   auto is_column = [&](int column) { return first + column % OWN < columns; };
   auto line_of = [&](int column) { return is_column(column) ? column / OWN * columns + first + column % OWN : 0; };
-  // A column's 16-byte chunks are swizzled, so that the same chunk of 8 columns can be read without
-  // bank conflicts.
+  // A column's 16-byte chunks are swizzled, so that the same chunk of 8 columns can be read without bank conflicts.
   auto chunk_at = [](int column, int chunk) {
     return MATRIX + column * COLUMN_BYTES + (chunk ^ column / (8 / CHUNKS) % CHUNKS) * 16;
   };

@@ -1,6 +1,5 @@
-// Epilogue of wgmma products: stores a warpgroup's accumulators to shared memory as one line of
-// columns per row, and finishes packs of 8 columns (SwiGLU, residual add). CUDA with compute
-// capability 9.0 only.
+// Epilogue of wgmma products: stores a warpgroup's accumulators to shared memory as one line of columns per row, and
+// finishes packs of 8 columns (SwiGLU, residual add). CUDA with compute capability 9.0 only.
 #include "cuda-instructions.h"
 
 /** Floats per line, padded so that a quad's rows do not conflict in shared-memory banks. */
@@ -30,8 +29,7 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
  */
 template <typename T>
 FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
-  // Rounded as a pair: single conversions use the special function unit, which the exponentials
-  // need.
+  // Rounded as a pair: single conversions use the special function unit, which the exponentials need.
   const unsigned pairs[2] = {pack_pair(gates[0], gates[1], type), pack_pair(ups[0], ups[1], type)};
   const float log2e = 1.44269504f;
   #pragma unroll

@@ -1,15 +1,13 @@
-// Causal depthwise convolution: convolves each channel of the step's tokens with the last TAPS - 1
-// inputs of its sequence, and keeps the new last inputs. A thread has PACK adjacent channels of RUN
-// tokens and loads all inputs before it computes. The thread with a sequence's first token also has
-// every token that needs kept inputs, and alone reads and writes them, so no synchronization is
-// needed.
+// Causal depthwise convolution: convolves each channel of the step's tokens with the last TAPS - 1 inputs of its
+// sequence, and keeps the new last inputs. A thread has PACK adjacent channels of RUN tokens and loads all inputs
+// before it computes. The thread with a sequence's first token also has every token that needs kept inputs, and alone
+// reads and writes them, so no synchronization is needed.
 //
-// Inputs: x (tokens, WIDTH), with the channels at column COLUMN; pool (slots, TAPS - 1, CHANNELS),
-// written in place; moves (packMoves); weight (TAPS, CHANNELS); bias (CHANNELS), any array without
-// BIASED.
+// Inputs: x (tokens, WIDTH), with the channels at column COLUMN; pool (slots, TAPS - 1, CHANNELS), written in place;
+// moves (packMoves); weight (TAPS, CHANNELS); bias (CHANNELS), any array without BIASED.
 // Output: convolved (tokens, CHANNELS).
-// Template arguments: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU; PACK, which divides WIDTH,
-// COLUMN and CHANNELS; RUN.
+// Template arguments: T, WIDTH, COLUMN, CHANNELS, TAPS, BIASED, SILU; PACK, which divides WIDTH, COLUMN and CHANNELS;
+// RUN.
 // Grid: (CHANNELS / (128 PACK), tokens / RUN) CTAs of 128 threads.
 #include "moves.h"
   /** A thread's channels, loaded and stored as one access. */

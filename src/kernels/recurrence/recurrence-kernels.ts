@@ -1,5 +1,4 @@
-// Recurrent layers on a GPU, with our own kernels. They write to their pools in place, which MLX
-// does not track.
+// Recurrent layers on a GPU, with our own kernels. They write to their pools in place, which MLX does not track.
 import type { MlxArray } from "../../mlx/array.ts";
 import { bytesOf, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";

@@ -1,6 +1,5 @@
-// Recurrent layers, all sequences of a step in one launch: causal depthwise convolutions, and
-// linear recurrences (scans). States are in slots of pools that are written in place, like keys and
-// values.
+// Recurrent layers, all sequences of a step in one launch: causal depthwise convolutions, and linear recurrences
+// (scans). States are in slots of pools that are written in place, like keys and values.
 import type { MlxArray } from "../../mlx/array.ts";
 
 /** Causal depthwise convolution: weight (taps, channels), oldest input first; bias (channels). */
@@ -28,9 +27,8 @@ export type Scan = {
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
   /**
-   * RWKV 7's update in place of the delta rule: subtracts (state * find) x put from the state,
-   * where `find` and `put` are columns of two more vectors (key features). Requires decays per
-   * feature.
+   * RWKV 7's update in place of the delta rule: subtracts (state * find) x put from the state, where `find` and `put`
+   * are columns of two more vectors (key features). Requires decays per feature.
    */
   erasing?: { find: number; put: number } | undefined;
   /** (heads) float32: output += skip * value (Mamba 2's D). */

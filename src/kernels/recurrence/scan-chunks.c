@@ -112,8 +112,7 @@
         const float size =
             RAW ? step_size(step * numbers[STEP_FACTOR] + float(bias[head]), numbers) : 0.0f;
         power = RAW ? float(rate[head]) * size : logf(step);
-        // exp(-80) is practically 0. A decay of 0 has the logarithm -infinity, whose differences
-        // are NaN.
+        // exp(-80) is practically 0. A decay of 0 has the logarithm -infinity, whose differences are NaN.
         if (power < -80) power = -80;
         gate.beta = !RAW ? beta : HAS_BETAS ? numbers[BETA_FACTOR] / (1.0f + EXP(-beta)) : size;
       }

@@ -1,18 +1,17 @@
-// Decode step of the gated delta rule for many sequences, one token each; CUDA only. It computes
-// the same as scan.c with the delta rule, one decay per head and normed outputs. It is bound by the
-// memory bandwidth of reading and writing the states: a persistent CTA walks over (sequence, head)
-// items, with one item's state in registers while the next two are copied to shared memory by
-// cp.async.
+// Decode step of the gated delta rule for many sequences, one token each; CUDA only. It computes the same as scan.c
+// with the delta rule, one decay per head and normed outputs. It is bound by the memory bandwidth of reading and
+// writing the states: a persistent CTA walks over (sequence, head) items, with one item's state in registers while
+// the next two are copied to shared memory by cp.async.
 //
-// A state row is one value feature with its KEY_DIM key features, distributed over four lanes,
-// every fourth group of four. In shared memory odd rows have the two 64-byte halves of each 128
-// bytes swapped, so that the two rows that are read together use different banks.
+// A state row is one value feature with its KEY_DIM key features, distributed over four lanes, every fourth group of
+// four. In shared memory odd rows have the two 64-byte halves of each 128 bytes swapped, so that the two rows that
+// are read together use different banks.
 //
-// Inputs, output and template arguments: those of scan.c with RAW and NORM_OUTPUT, without SKIP,
-// BY_FEATURE, ERASES and CHUNK; T of 16 bits; all columns and widths multiples of 8, KEY_DIM of 32.
-// WARPS: VALUE_DIM / 8. STAGES of the ring buffer. GROUPS: CTAs.
-// Grid: (GROUPS, 1, 1) CTAs of WARPS warps, with dynamic shared memory for STAGES states and one
-// token's vectors for each.
+// Inputs, output and template arguments: those of scan.c with RAW and NORM_OUTPUT, without SKIP, BY_FEATURE, ERASES
+// and CHUNK; T of 16 bits; all columns and widths multiples of 8, KEY_DIM of 32. WARPS: VALUE_DIM / 8. STAGES of the
+// ring buffer. GROUPS: CTAs.
+// Grid: (GROUPS, 1, 1) CTAs of WARPS warps, with dynamic shared memory for STAGES states and one token's vectors for
+// each.
 #include "cuda-instructions.h"
 #include "moves.h"
 #include "scan.h"
@@ -77,8 +76,7 @@
   #pragma unroll 1
   for (int index = begin, round = 0; index < items; index += GROUPS, round++) {
     const int stage = round % STAGES;
-    // All threads' copies of this item are visible, and the previous item's stage may be
-    // overwritten.
+    // All threads' copies of this item are visible, and the previous item's stage may be overwritten.
     cp_async_wait<1>();
     BARRIER;
     fetch(second, index + 2 * GROUPS < items, (round + 2) % STAGES);

@@ -1,21 +1,18 @@
-// Linear recurrence (gated delta rule, Mamba 2, RWKV 7; see `Scan` in recurrence.ts): passes the
-// tokens of each sequence through its state, one by one. A state row is one value feature with its
-// KEY_DIM key features, distributed over four lanes, which keep it in registers from the first
-// token to the last. A warp has eight rows. Queries, keys and decays, which all rows of a head
-// share, are staged in shared memory, CHUNK tokens at a time.
+// Linear recurrence (gated delta rule, Mamba 2, RWKV 7; see `Scan` in recurrence.ts): passes the tokens of each
+// sequence through its state, one by one. A state row is one value feature with its KEY_DIM key features, distributed
+// over four lanes, which keep it in registers from the first token to the last. A warp has eight rows. Queries, keys
+// and decays, which all rows of a head share, are staged in shared memory, CHUNK tokens at a time.
 //
-// Inputs: x (tokens, WIDTH), with queries, keys and values at the columns QUERIES, KEYS, VALUES;
-// pool (slots, HEADS, VALUE_DIM, KEY_DIM), written in place; moves (packMoves); numbers, indexed as
-// in scan.h; skip (HEADS) with SKIP. With RAW: raw (tokens, RAW_WIDTH), with step sizes and betas
-// at the columns STEPS and BETAS; rate (HEADS, or HEADS * KEY_DIM with BY_FEATURE); bias (HEADS);
-// with NORM_OUTPUT also gates at column GATES of raw, and weight (VALUE_DIM). Without RAW: decays
-// (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE) and betas (tokens, HEADS). Unused inputs may
-// be any array.
+// Inputs: x (tokens, WIDTH), with queries, keys and values at the columns QUERIES, KEYS, VALUES; pool (slots, HEADS,
+// VALUE_DIM, KEY_DIM), written in place; moves (packMoves); numbers, indexed as in scan.h; skip (HEADS) with SKIP.
+// With RAW: raw (tokens, RAW_WIDTH), with step sizes and betas at the columns STEPS and BETAS; rate (HEADS, or HEADS
+// * KEY_DIM with BY_FEATURE); bias (HEADS); with NORM_OUTPUT also gates at column GATES of raw, and weight
+// (VALUE_DIM). Without RAW: decays (tokens, HEADS, or HEADS * KEY_DIM with BY_FEATURE) and betas (tokens, HEADS).
+// Unused inputs may be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
-// Template arguments: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES,
-// NORMED, DELTA_RULE, SKIP, BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS,
-// BETAS, NORM_OUTPUT, GATES; WARPS per CTA, which must have all rows of a head with NORM_OUTPUT;
-// CHUNK.
+// Template arguments: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE,
+// SKIP, BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS per CTA,
+// which must have all rows of a head with NORM_OUTPUT; CHUNK.
 // Grid: (VALUE_DIM / (8 WARPS), HEADS, sequences) CTAs of WARPS warps.
 #include "moves.h"
 #include "scan.h"
@@ -26,9 +23,8 @@
   const DEVICE int* move = move_of(moves, cta_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // A lane has every fourth group of four features, so that its row's lanes access neighbouring
-  // addresses. MLX assumes that inputs are constant; no other thread touches this row in this
-  // launch.
+  // A lane has every fourth group of four features, so that its row's lanes access neighbouring addresses. MLX
+  // assumes that inputs are constant; no other thread touches this row in this launch.
   DEVICE Four* states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool));
   const int own_state = (head * VALUE_DIM + value) * FOURS + part;
   const bool has_state = is_own && from >= 0;

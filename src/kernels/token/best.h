@@ -1,5 +1,4 @@
-// Maps floats to integers of the same order, NaN above all, so that comparisons are exact under
-// fast-math compilers.
+// Maps floats to integers of the same order, NaN above all, so that comparisons are exact under fast-math compilers.
 
 union Bits {
   float number;

@@ -1,8 +1,7 @@
-// Weighted sum of a token's expert outputs, plus the residual. A thread has two features of a
-// token.
+// Weighted sum of a token's expert outputs, plus the residual. A thread has two features of a token.
 //
-// Inputs: made (tokens, EACH, DIMS), the expert outputs; shares (tokens, EACH), their routing
-// weights; residual (tokens, DIMS), any array without RESIDUAL.
+// Inputs: made (tokens, EACH, DIMS), the expert outputs; shares (tokens, EACH), their routing weights; residual
+// (tokens, DIMS), any array without RESIDUAL.
 // Output: sums (tokens, DIMS).
 // Template arguments: T, EACH, DIMS, RESIDUAL.
 // Grid: (DIMS / 512, tokens) CTAs of 256 threads.

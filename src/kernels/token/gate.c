@@ -1,5 +1,4 @@
-// SwiGLU: silu(gate) * up, of rows whose first half is the gate; CUDA only. A thread has 8 adjacent
-// columns.
+// SwiGLU: silu(gate) * up, of rows whose first half is the gate; CUDA only. A thread has 8 adjacent columns.
 //
 // Input: halves (rows, 2 N) of T.
 // Output: gated (rows, N).

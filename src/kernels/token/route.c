@@ -1,16 +1,14 @@
-// MoE routing: chooses each token's experts and their weights (`Routing` in routing.ts). One warp
-// per token; a lane has every 32nd expert. With DIMS the router's scores are computed here too,
-// which pays for few tokens: all warps of the CTA multiply the token by the router matrix, two rows
-// at a time.
+// MoE routing: chooses each token's experts and their weights (`Routing` in routing.ts). One warp per token; a lane
+// has every 32nd expert. With DIMS the router's scores are computed here too, which pays for few tokens: all warps of
+// the CTA multiply the token by the router matrix, two rows at a time.
 //
-// Inputs: raw (tokens, WIDTH): the logits of EXPERTS experts, and with GATED one for the shared
-// experts' gate; or, with DIMS, the tokens (tokens, DIMS). matrix (WIDTH, DIMS): the router's, any
-// array without DIMS. numbers: the scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED.
-// Outputs: chosen (tokens, EACH + ALWAYS), and shares, their weights, of the same shape.
-// Template arguments: T, WIDTH, DIMS (0: logits are given), EXPERTS, EACH chosen per token, ALWAYS
-// (shared experts), GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which the KEPT
-// with the highest sum of their BEST top scores are eligible, with LEAVES_OUT strictly; WARPS.
-// Grid: tokens CTAs of WARPS warps.
+// Inputs: raw (tokens, WIDTH): the logits of EXPERTS experts, and with GATED one for the shared experts' gate; or,
+// with DIMS, the tokens (tokens, DIMS). matrix (WIDTH, DIMS): the router's, any array without DIMS. numbers: the
+// scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED. Outputs: chosen (tokens, EACH + ALWAYS), and shares,
+// their weights, of the same shape.
+// Template arguments: T, WIDTH, DIMS (0: logits are given), EXPERTS, EACH chosen per token, ALWAYS (shared experts),
+// GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which the KEPT with the highest sum of their BEST top
+// scores are eligible, with LEAVES_OUT strictly; WARPS. Grid: tokens CTAs of WARPS warps.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;
   SHARED float made[DIMS > 0 ? WIDTH : 1];

@@ -1,5 +1,4 @@
-// MoE routing and the weighted sum of expert outputs, with our own kernels; MLX needs a dozen
-// launches.
+// MoE routing and the weighted sum of expert outputs, with our own kernels; MLX needs a dozen launches.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { bytesOf } from "../../mlx/dtype.ts";
 import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -30,9 +29,8 @@ export type Routing = {
 };
 
 /**
- * Group-limited routing: experts are chosen from the `kept` best groups, ranked by the sum of their
- * `best` highest scores. Experts of other groups get the score 0, which may exceed a corrected
- * score, or with `leavesOut` none.
+ * Group-limited routing: experts are chosen from the `kept` best groups, ranked by the sum of their `best` highest
+ * scores. Experts of other groups get the score 0, which may exceed a corrected score, or with `leavesOut` none.
  */
 export type ExpertGroups = {
   count: number;

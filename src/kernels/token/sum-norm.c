@@ -1,13 +1,12 @@
-// Residual add and RMSNorm in one launch: adds an output (or a token's expert outputs, weighted) to
-// the residual and computes the RMSNorm of the sum, which is rounded to T first. If ALONE is
-// defined there is no add, only the norm. One CTA per row; a thread has packs of WIDE features.
+// Residual add and RMSNorm in one launch: adds an output (or a token's expert outputs, weighted) to the residual and
+// computes the RMSNorm of the sum, which is rounded to T first. If ALONE is defined there is no add, only the norm.
+// One CTA per row; a thread has packs of WIDE features.
 //
-// Inputs: made (rows, EACH, DIMS), the outputs to add; shares (rows, EACH), routing weights, any
-// array without SHARES; residual (rows, DIMS); weight (DIMS); numbers: the norm's epsilon at 0.
-// With ALONE only the last three.
+// Inputs: made (rows, EACH, DIMS), the outputs to add; shares (rows, EACH), routing weights, any array without
+// SHARES; residual (rows, DIMS); weight (DIMS); numbers: the norm's epsilon at 0. With ALONE only the last three.
 // Outputs: sums (rows, DIMS) and normed (rows, DIMS). With ALONE only normed.
-// Template arguments: T of 16 bits, DIMS; EACH and SHARES unless ALONE; WIDE, THREADS per CTA.
-// Grid: rows CTAs of THREADS threads.
+// Template arguments: T of 16 bits, DIMS; EACH and SHARES unless ALONE; WIDE, THREADS per CTA. Grid: rows CTAs of
+// THREADS threads.
   struct alignas(WIDE * sizeof(T)) Pack {
     T x[WIDE];
   };

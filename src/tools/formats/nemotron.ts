@@ -1,7 +1,6 @@
-// Nemotron before its version 3, and Hunyuan and Jamba, with other tags:
-// <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</TOOLCALL>
-// <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
-// MiniMax M1, without a list:
+// Nemotron before its version 3, and Hunyuan and Jamba, with other tags: <TOOLCALL>[{"name": "get_weather",
+// "arguments": {"city": "Paris"}}]</TOOLCALL> <tool_calls>[{"name": "get_weather", "arguments": {"city":
+// "Paris"}}]</tool_calls> MiniMax M1, without a list:
 // <tool_calls>
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_calls>

@@ -1,15 +1,12 @@
-// Qwen 3 Coder, Nemotron 3 and Step 3.5:
-// <tool_call>
+// Qwen 3 Coder, Nemotron 3 and Step 3.5: <tool_call>
 // <function=get_weather>
 // <parameter=city>
 // Paris
 // </parameter>
 // </function>
 // </tool_call>
-// Seed-OSS, with values on the lines of their tags:
-// <seed:tool_call>
-// <function=get_weather>
-// <parameter=city>Paris</parameter>
+// Seed-OSS, with values on the lines of their tags: <seed:tool_call>
+// <function=get_weather> <parameter=city>Paris</parameter>
 // </function>
 // </seed:tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
