@@ -143,10 +143,8 @@ test("a signal reaches the agent, whose exit code is launch's", async () => {
 
 test("where no server runs, launch starts one that goes on after the agent", async () => {
   const own = { ...env, MLX_SERVE_PORT: "0" };
-  const { stdout, stderr, exitCode } = await mlxServe(
-    ["launch", "claude", "--model", home.model],
-    own,
-  );
+  const args = ["launch", "claude", "--model", home.model];
+  const { stdout, stderr, exitCode } = await mlxServe(args, own);
   const [entry, ...more] = knownServers(home.env);
   try {
     expect(exitCode).toBe(7);

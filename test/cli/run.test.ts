@@ -129,10 +129,8 @@ test("run says the same from a server that runs as from an engine of its own", a
     ["--max-tokens", "40", "--system", "Be brief."],
   ]) {
     const there = await served(["Hello, who are you?", ...args]);
-    const here = await mlxServe(
-      ["run", "--local", home.model, "Hello, who are you?", ...args],
-      home.env,
-    );
+    const local = ["run", "--local", home.model, "Hello, who are you?", ...args];
+    const here = await mlxServe(local, home.env);
     expect(there.stdout).toBe(here.stdout);
     const [said, ...rest] = there.stderr.split("\n");
     expect(said).toBe(`tiny, from the server at ${server.url}; --local runs it here`);

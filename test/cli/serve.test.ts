@@ -20,10 +20,8 @@ const ask = (url: string, body: object = {}) =>
   });
 
 test("serve says where it is, answers there, and ends with 0 when it is told to stop", async () => {
-  const server = startMlxServe(
-    ["serve", home.model, "--port", "0", "--log-format", "pretty"],
-    home.env,
-  );
+  const args = ["serve", home.model, "--port", "0", "--log-format", "pretty"];
+  const server = startMlxServe(args, home.env);
   const [, url = ""] = await server.says(/address +(http:\/\/127\.0\.0\.1:\d+)\/v1\n/);
   expect(url).not.toEndWith(":0");
   expect(servers()).toEqual([`${server.pid}.json`]);

@@ -28,6 +28,7 @@ const server = useClientServer();
 
 const messages = [{ role: "user", content: "Say something that is new to me." }] as const;
 const wrong = "invalid_value";
+const wrongKey = { class: "AuthenticationError", status: 401, type: "invalid_request_error" };
 const sampling = { seed: 7, max_tokens: 40, logit_bias: noControlTokens };
 const standard = { model: "tiny", messages: [...messages], ...sampling };
 const usage = {
@@ -276,13 +277,7 @@ describe.each(["node", "Python"] as const)("OpenAI's package for %s", (language)
     [
       "a wrong key",
       () => chat({}, { key: "sk-wrong" }),
-      {
-        class: "AuthenticationError",
-        status: 401,
-        type: "invalid_request_error",
-        param: null,
-        code: "invalid_api_key",
-      },
+      { ...wrongKey, param: null, code: "invalid_api_key" },
     ],
   ];
   test.each(refused)("gets %s refused at once, and does not try again", async (_, call, told) => {

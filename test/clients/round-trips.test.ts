@@ -72,11 +72,9 @@ describe.each(["node", "Python"] as const)("in %s", (language) => {
           function: { name, arguments: json },
         })),
       };
-      const results = calls.map(({ id, name }) => ({
-        role: "tool" as const,
-        tool_call_id: id,
-        content: resultOf(name),
-      }));
+      const results = calls.map(({ id, name }) => {
+        return { role: "tool" as const, tool_call_id: id, content: resultOf(name) };
+      });
       return [...opening, message, ...results];
     };
     await expectRoundTrip<Answer>(model, {

@@ -18,11 +18,8 @@ beforeAll(() => {
   writeTinyModel(folder, tinyCase("llama"));
 });
 
-const setup: WorkerSetup = {
-  library: findLibrary(),
-  device: backend() === "cpu" ? "cpu" : "gpu",
-  trace: false,
-};
+const device = backend() === "cpu" ? "cpu" : "gpu";
+const setup: WorkerSetup = { library: findLibrary(), device, trace: false };
 
 const start = (hooks: EngineHooks = {}) => EngineClient.start(setup, hooks);
 const greedy = { temperature: 0 };

@@ -106,6 +106,7 @@ test("documents drawn from 300 schemas are valid", async () => {
 
 type Case = { schema: object; valid: string[]; invalid: string[] };
 
+const [nothing, a] = [{ type: "null" }, { const: 1 }];
 const next = { $ref: "#/$defs/node" };
 const node = { type: "object", properties: { v: { type: "null" }, next } };
 
@@ -125,7 +126,7 @@ const cases: Record<string, Case> = {
   "optional properties come or not": {
     schema: {
       type: "object",
-      properties: { a: { type: "null" }, b: { type: "null" }, c: { type: "null" } },
+      properties: { a: nothing, b: nothing, c: nothing },
       required: ["b"],
     },
     valid: ['{"b": null}', '{"a": null, "b": null}', '{"b": null, "c": null}'],
@@ -151,29 +152,15 @@ const cases: Record<string, Case> = {
   "such names are forbidden like others, and so tell objects apart": {
     schema: {
       oneOf: [
-        {
-          type: "object",
-          properties: { a: { const: 1 }, constructor: { type: "null" } },
-          required: ["a", "constructor"],
-        },
-        {
-          type: "object",
-          properties: { a: { const: 1 } },
-          required: ["a"],
-          additionalProperties: false,
-        },
+        { type: "object", properties: { a, constructor: nothing }, required: ["a", "constructor"] },
+        { type: "object", properties: { a }, required: ["a"], additionalProperties: false },
       ],
     },
     valid: ['{"a": 1}', '{"a": 1, "constructor": null}'],
     invalid: ["{}", '{"constructor": null}'],
   },
   "properties are counted": {
-    schema: {
-      type: "object",
-      additionalProperties: { type: "null" },
-      minProperties: 1,
-      maxProperties: 2,
-    },
+    schema: { type: "object", additionalProperties: nothing, minProperties: 1, maxProperties: 2 },
     valid: ['{"a": null}', '{"a": null, "b": null}'],
     invalid: ["{}", '{"a": null, "b": null, "c": null}'],
   },
@@ -208,12 +195,7 @@ const cases: Record<string, Case> = {
     invalid: [array(254), array(301)],
   },
   "a tuple is whole": {
-    schema: {
-      type: "array",
-      prefixItems: [{ type: "null" }, { const: 1 }],
-      items: { const: 2 },
-      maxItems: 3,
-    },
+    schema: { type: "array", prefixItems: [nothing, a], items: { const: 2 }, maxItems: 3 },
     valid: ["[null, 1]", "[null, 1, 2]"],
     invalid: ["[]", "[null]", "[null, 1, 1]", "[null, 1, 2, 2]"],
   },
@@ -360,12 +342,7 @@ const cases: Record<string, Case> = {
   "what can never end, or is never valid, is left out": {
     schema: {
       type: "object",
-      properties: {
-        a: { $ref: "#/$defs/endless" },
-        b: false,
-        c: { type: "null" },
-        d: { const: 1, enum: [2] },
-      },
+      properties: { a: { $ref: "#/$defs/endless" }, b: false, c: nothing, d: { ...a, enum: [2] } },
       $defs: { endless: { type: "array", items: { $ref: "#/$defs/endless" }, minItems: 1 } },
     },
     valid: ["{}", '{"c": null}'],

@@ -29,6 +29,7 @@ describe("a grammar in Lark's language", () => {
     expect(costOf(readPattern(`^(?:${larkPattern(patchGrammar)})$`, work))).toBeLessThan(32);
   });
 
+  const imports = "%import common.WS_INLINE -> W\n%import common (INT)";
   const rows: [name: string, grammar: string, yes: string[], no: string[]][] = [
     ["choices on lines of their own", 'start: "a"\n  | "b"\n  | "c" "d"', ["a", "b", "cd"], ["c"]],
     ["brackets over lines", 'start: ("a"\n  "b")+', ["ab", "abab"], ["a"]],
@@ -45,12 +46,7 @@ describe("a grammar in Lark's language", () => {
     ["terminals with priorities", "start: A\nA.2: /a+/", ["aa"], [""]],
     ["marks before a rule", '?start: !x\n!x: "a"'.replace(": !x", ": x"), ["a"], ["b"]],
     ["comments", 'start: "a" // one\n# two\n// three\n  | "b"', ["a", "b"], ["one"]],
-    [
-      "imports",
-      "start: INT (W INT)*\n%import common.WS_INLINE -> W\n%import common (INT)",
-      ["1 22"],
-      ["1 "],
-    ],
+    ["imports", `start: INT (W INT)*\n${imports}`, ["1 22"], ["1 "]],
     [
       "what is ignored",
       'start: x+\nx: "a" B\nB: "b" "c"\n%ignore / +/',

@@ -108,12 +108,8 @@ describe("a repo of the cache", () => {
   });
 
   test("stands where the environment says", () => {
-    const folders = {
-      HF_HUB_CACHE: "",
-      HUGGINGFACE_HUB_CACHE: "",
-      HF_HOME: "hub",
-      XDG_CACHE_HOME: "huggingface/hub",
-    };
+    const caches = { HF_HUB_CACHE: "", HUGGINGFACE_HUB_CACHE: "" };
+    const folders = { ...caches, HF_HOME: "hub", XDG_CACHE_HOME: "huggingface/hub" };
     for (const [name, below] of Object.entries(folders)) {
       const path = dirname(file(name, below, "models--o--n", "snapshots", A, "config.json"));
       expect(resolve("o/n", { env: { ...env, [name]: join(home, name) } }).path).toBe(path);

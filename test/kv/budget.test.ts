@@ -18,10 +18,8 @@ test("a group alone gets all of the memory, and no more than a full batch could 
 
 test("a group with a window keeps a window of every 2,048 tokens, and a step", () => {
   const { groups } = layoutOf(costsOf(windowed, whole), demand, 6400);
-  expect(groups).toEqual([
-    { blocks: 100 * 17 + 16, window: 512 },
-    { blocks: 6400, window: undefined },
-  ]);
+  const inWindow = { blocks: 100 * 17 + 16, window: 512 };
+  expect(groups).toEqual([inWindow, { blocks: 6400, window: undefined }]);
 });
 
 test("few blocks are for all groups the same: a window may see all of them", () => {

@@ -228,7 +228,7 @@ const ofOps: Record<keyof typeof ops, Refusals> = {
   gatherMm: [
     "gather_mm",
     [
-      "shapes that do not fit",
+      "other shapes",
       () => ops.gatherMm(experts(), experts(), { rhs: indices() }),
       /Last dimension of/,
     ],

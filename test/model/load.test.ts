@@ -223,10 +223,8 @@ describe("loadModel of a GGUF file", () => {
     smollm3: { layers: 4, config: { no_rope_layers: [1, 1, 1, 0] } },
     granite: {
       config: {
-        embedding_multiplier: 12,
-        residual_multiplier: 0.25,
-        attention_multiplier: 0.125,
-        logits_scaling: 8,
+        ...{ embedding_multiplier: 12, residual_multiplier: 0.25 },
+        ...{ attention_multiplier: 0.125, logits_scaling: 8 },
       },
       metadata: {
         embedding_scale: 12,

@@ -151,11 +151,8 @@ test("a compiler that does not know C++20 is none", async () => {
   expect(lines).toEqual([
     "mlx-serve: the C++ compiler does not compile C++20: install a newer one",
   ]);
-  const named = await run({
-    cache,
-    path: await tools({ ...complete, "c++-9": old }),
-    env: { CXX: "c++-9" },
-  });
+  const path = await tools({ ...complete, "c++-9": old });
+  const named = await run({ cache, path, env: { CXX: "c++-9" } });
   expect(named.lines).toEqual(["mlx-serve: CXX is c++-9, which does not compile C++20"]);
   const { exitCode } = await run({
     cache,
@@ -297,11 +294,8 @@ test("a libmlxc of the user's own whose headers differ is refused", async () => 
   const library = join(prefix, "lib", "libmlxc.so");
   await Bun.write(library, "");
   await Bun.write(join(prefix, "include/mlx/c/ops.h"), "int mlx_add(mlx_array* res);");
-  const { exitCode, lines } = await run({
-    cache: folder(),
-    path: folder(),
-    env: { MLX_SERVE_MLXC: library },
-  });
+  const env = { MLX_SERVE_MLXC: library };
+  const { exitCode, lines } = await run({ cache: folder(), path: folder(), env });
   expect(lines).toEqual([
     expect.stringMatching(/^mlx-serve: MLX_SERVE_MLXC is incompatible: mlx_/),
   ]);

@@ -291,9 +291,7 @@ describe("a request that arrives while its model", () => {
 test("of two unloads at once, one finds the model loaded", async () => {
   const models = await serve(2);
   (await models.use("org/a")).end();
-  expect(await Promise.all([models.unload("org/a"), models.unload("org/a")])).toEqual([
-    true,
-    false,
-  ]);
+  const both = ["org/a", "org/a"].map((name) => models.unload(name));
+  expect(await Promise.all(both)).toEqual([true, false]);
   expect(await engine.stats()).toEqual([]);
 });

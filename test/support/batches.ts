@@ -61,6 +61,8 @@ export type BatchState = {
 /** Requests, or what is to be in a file as it is. */
 type Content = string | Uint8Array<ArrayBuffer> | readonly object[];
 
+const order = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+
 /** Calls a server's endpoints for files and batches. */
 export class BatchCaller {
   readonly #get: TestServer["get"];
@@ -87,12 +89,7 @@ export class BatchCaller {
     return await this.#get("/v1/batches", {
       method: "POST",
       headers: { "content-type": "application/json" },
-      body: JSON.stringify({
-        input_file_id: file,
-        endpoint: "/v1/chat/completions",
-        completion_window: "24h",
-        ...more,
-      }),
+      body: JSON.stringify({ input_file_id: file, ...order, ...more }),
     });
   }
 

@@ -272,11 +272,8 @@ test("gpt-oss's calls fit their schema wherever it names them", async () => {
   const text = (inner: string) =>
     `${thought}<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>${inner}`;
   const answer = `${thought}<|start|>assistant<|channel|>final<|message|>Sunny.`;
-  expect(await accepted(grammar, [text('{"city": "Paris"}'), text("{}"), answer])).toEqual([
-    true,
-    false,
-    true,
-  ]);
+  const texts = [text('{"city": "Paris"}'), text("{}"), answer];
+  expect(await accepted(grammar, texts)).toEqual([true, false, true]);
 });
 
 describe("a thought before an answer", () => {

@@ -15,11 +15,8 @@ import { ModelEngine } from "../../src/worker/model-engine.ts";
 
 const FREE = 7;
 const request = { prompt: Uint32Array.of(1, 2, 3), sampling: { temperature: 0 } };
-const grammar: Grammar = {
-  vocabulary: { path: "", size: 64, stopTokens: [], markers: [] },
-  format: "",
-  strict: [],
-};
+const vocabulary = { path: "", size: 64, stopTokens: [], markers: [] };
+const grammar: Grammar = { vocabulary, format: "", strict: [] };
 
 /** Allows the token whose number is how many it has accepted, plus ten. */
 class CountingMatcher implements Matcher {

@@ -17,11 +17,8 @@ import type { Models } from "../../src/worker/models.ts";
 
 const sampling = { temperature: 0 };
 const request: EngineRequest = { prompt: Uint32Array.of(1, 2, 3), maxTokens: 4, sampling };
-const grammar: Grammar = {
-  vocabulary: { path: "", size: 64, stopTokens: [], markers: [] },
-  format: "",
-  strict: [],
-};
+const vocabulary = { path: "", size: 64, stopTokens: [], markers: [] };
+const grammar: Grammar = { vocabulary, format: "", strict: [] };
 const load = (id: number, model: string): ToWorker => {
   return { kind: "load", id, model, path: "", options: defaultEngineOptions };
 };

@@ -47,10 +47,7 @@ const faults: Record<string, { make(): Device; options?: Partial<EngineOptions>;
     options: { blocks: 2 ** 40 },
     says: /KV blocks take .* GiB, but .* leave only .*: set a smaller --block-pool-size/,
   },
-  "memory runs out between two pools": {
-    make: () => shortOfMemory(deviceOf("cpu")),
-    says: /no memory/,
-  },
+  "memory runs out after a pool": { make: () => shortOfMemory(deviceOf("cpu")), says: /no memory/ },
   "there are no kernels for its heads": {
     make: () => ({
       ...deviceOf("cpu"),

@@ -21,10 +21,8 @@ function mac(size: number, others = 3): Machine {
     wires: true,
     tokenBudget: 512,
     facts: {
-      totalBytes,
-      usableBytes: (totalBytes * 2) / 3,
-      availableBytes: totalBytes - others * GB,
-      activeBytes: 0,
+      ...{ totalBytes, usableBytes: (totalBytes * 2) / 3 },
+      ...{ availableBytes: totalBytes - others * GB, activeBytes: 0 },
     },
   };
 }

@@ -29,12 +29,8 @@ function turn(number: number) {
     { role: "system", content: left(`${i}0${number}`) },
     { role: "user", content: [text(`Question ${i + 1}`), text(left(number))] },
   ]);
-  return {
-    model: "default",
-    max_tokens: 1,
-    system,
-    messages: [{ role: "user", content: "Question 0" }, ...turns.flat()],
-  };
+  const messages = [{ role: "user", content: "Question 0" }, ...turns.flat()];
+  return { model: "default", max_tokens: 1, system, messages };
 }
 
 type Usage = { input_tokens: number; cache_read_input_tokens: number };

@@ -50,11 +50,8 @@ describe("a message in pieces", () => {
       b: [content("d"), ...call("f")],
     });
     expect(message.push(piece("a"))).toEqual([{ reasoning_content: "r" }, { content: "c" }]);
-    expect(message.push(piece("b")) as object[]).toEqual([
-      { content: "d" },
-      head(0, "f"),
-      rest(0, "f"),
-    ]);
+    const pushed: object[] = message.push(piece("b"));
+    expect(pushed).toEqual([{ content: "d" }, head(0, "f"), rest(0, "f")]);
     expect(message.push(piece("nothing"))).toEqual([]);
   });
 

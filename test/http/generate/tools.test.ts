@@ -94,11 +94,8 @@ async function askStreamed(server: TestServer, fields: object): Promise<Message[
   return Array.from(answers.values(), (own) => {
     expect(own.shift()!.delta).toEqual({ role: "assistant", content: "" });
     expect(own.at(-1)!.delta).toEqual({});
-    const message = {
-      content: "",
-      reasoning: "",
-      finish: own.map((each) => each.finish_reason ?? "").join(""),
-    };
+    const finish = own.map((each) => each.finish_reason ?? "").join("");
+    const message = { content: "", reasoning: "", finish };
     const calls: NonNullable<ChatResponse["choices"][number]["message"]["tool_calls"]>[number][] =
       [];
     for (const { delta } of own) {

@@ -67,12 +67,9 @@ afterAll(async () => {
 });
 
 const names = async () => (await client.list()).models.map((model) => model.name);
+const options = { num_predict: 2, temperature: 0 };
 const ask = (model: string) =>
-  client.chat({
-    model,
-    messages: [{ role: "user", content: "Hi" }],
-    options: { num_predict: 2, temperature: 0 },
-  });
+  client.chat({ model, messages: [{ role: "user", content: "Hi" }], options });
 const failure = (answer: Promise<unknown>) =>
   answer.then(
     () => undefined,

@@ -195,12 +195,8 @@ function run(
       const sampling = { temperature: random.chance(0.5) ? 0 : 1, seed: i };
       const penalties = random.chance(0.2) ? { presencePenalty: 1 } : {};
       const n = random.chance(0.5) ? 2 + random.below(2) : 1;
-      engine.submit({
-        prompt,
-        maxTokens: 4 + random.below(40),
-        n,
-        sampling: { ...sampling, ...penalties },
-      });
+      const maxTokens = 4 + random.below(40);
+      engine.submit({ prompt, maxTokens, n, sampling: { ...sampling, ...penalties } });
       for (let steps = random.below(6); steps > 0; steps--) engine.step();
     }
     engine.run();

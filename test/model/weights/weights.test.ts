@@ -398,11 +398,8 @@ describe("Weights under other names and in another order", () => {
   });
 
   test("gives one number, whatever its axes, and refuses more", () => {
-    const weights = weightsOf({
-      a: f32([], Float32Array.of(7)),
-      b: f32([1, 1], Float32Array.of(8)),
-      ...rows,
-    });
+    const [a, b] = [f32([], Float32Array.of(7)), f32([1, 1], Float32Array.of(8))];
+    const weights = weightsOf({ a, b, ...rows });
     expect(
       numbers(weights, (own) => concatenate([own.arrays.scalar("a"), own.arrays.scalar("b")])),
     ).toEqual([7, 8]);
