@@ -28,7 +28,8 @@ for (const size of values.ranks.split(",").map(Number)) {
   for (let from = 0; from < names.length; from += SOME) {
     const some = names.slice(from, from + SOME);
     for (const parallel of values.parallel.split(",") as Parallel[]) {
-      const results = await runOnRanks(size, some, TIMEOUT_MS, { parallel, connections });
+      const subjects = some.map((name) => `${parallel}:${name}` as const);
+      const results = await runOnRanks(size, subjects, TIMEOUT_MS, connections);
       for (const name of some)
         report(
           { size, parallel, name },

@@ -9,16 +9,14 @@ import { freePorts } from "../../src/ranks/group.ts";
 import type { CollectiveResult } from "./collectives-program.ts";
 import type { RankResult } from "./rank-program.ts";
 
-type Way = { parallel?: Parallel; connections?: Connections };
-
-/** Runs these tiny models on so many ranks; what each rank says of each. */
+/** Runs tiny models on so many ranks, each named after how it is divided, as tensor:llama; what each rank says of each. */
 export function runOnRanks(
   size: number,
-  names: readonly string[],
+  subjects: readonly `${Parallel}:${string}`[],
   timeoutMs: number,
-  { parallel = "tensor", connections = "shared" }: Way = {},
+  connections: Connections = "shared",
 ): Promise<RankResult[]> {
-  return linesOf("rank-program.ts", [connections, parallel, ...names], size, timeoutMs);
+  return linesOf("rank-program.ts", [connections, ...subjects], size, timeoutMs);
 }
 
 /** What collectives make on each of so many ranks. */

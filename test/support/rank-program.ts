@@ -19,6 +19,7 @@ import { type RankSubject, rankSubject } from "./rank-subject.ts";
 /** `share`: of the bytes of all weights, of a token's keys and values, and of a sequence's recurrent states. */
 export type RankResult = {
   name: string;
+  parallel: Parallel;
   rank: number;
   /** Of the model, and of the tiny model of that name that it was made of where it had fewer than there are ranks. */
   layers: { own: number; all: number };
@@ -172,6 +173,7 @@ function run(name: string, groups: Groups, parallel: Parallel): RankResult {
   const engine = owned(makeEngine(model, { nowMs: () => ms++, hasSlots, runnerOf, ...LIMITS }));
   return {
     name,
+    parallel,
     rank,
     layers: { own: loaded.shape.layers, all: whole.shape.layers },
     ...answersOf(engine, subject, { rank, whole }),
@@ -182,18 +184,19 @@ function run(name: string, groups: Groups, parallel: Parallel): RankResult {
 
 if (import.meta.main) {
   const { backend } = openMlx(findLibrary(), { device: "cpu" });
-  const [connections, parallel, ...names] = process.argv.slice(2) as [
-    Connections,
-    Parallel,
-    ...string[],
-  ];
+  const [connections, ...subjects] = process.argv.slice(2) as [Connections, ...string[]];
   const hidden = new MlxGroup(connections, backend);
   const tokens = connections === "shared" ? hidden : new MlxGroup("shared", backend);
-  for (const name of names) {
+  for (const subject of subjects) {
+    const [, parallel, name] = /^(\w+):(.*)$/.exec(subject) as unknown as [
+      string,
+      Parallel,
+      string,
+    ];
     try {
       console.log(JSON.stringify(run(name, { hidden, tokens }, parallel)));
     } catch (error) {
-      const failed = { name, rank: hidden.rank, isRight: false, error: String(error) };
+      const failed = { name, parallel, rank: hidden.rank, isRight: false, error: String(error) };
       console.log(JSON.stringify(failed));
       if (error instanceof LoadError) continue;
       // The others wait in a collective that this rank has not come to.
