@@ -110,21 +110,26 @@ function setUp(seed: number) {
 
 type Work = (recurrence: Recurrence, pool: MlxArray) => MlxArray;
 
-/** By how much the outputs differ, and the slots. */
+/** Outputs and slots by plain arithmetic, with which all implementations of a case are compared. */
+const plainResults = new Map<string, number[]>();
+
+/** The largest difference of the outputs and slots of `recurrence` from those by plain arithmetic. */
 function difference(
+  name: string,
   pool: readonly number[],
   shape: number[],
   compute: Work,
   recurrence: Recurrence,
 ): number {
-  const made = [recurrence, plainRecurrence].map((way) => {
+  const by = (way: Recurrence): number[] => {
     const own = array(Float32Array.from(pool), shape);
     evaluate(own);
     const output = compute(way, own);
     evaluate(output);
     return [...astype(output, "float32").numbers(), ...new Float32Array(own.memory())];
-  });
-  const [found, expected] = made as [number[], number[]];
+  };
+  const found = by(recurrence);
+  const expected = plainResults.getOrInsertComputed(name, () => by(plainRecurrence));
   expect(found).toHaveLength(expected.length);
   return Math.max(...found.map((each, i) => Math.abs(each - expected[i]!)));
 }
@@ -148,7 +153,8 @@ for (const { name, make, others, isQuick } of ways) {
     ];
     for (const [index, [taps, channels, options]] of cases.entries()) {
       for (const dtype of typesOf(index)) {
-        test(`of ${channels} channels over ${taps} inputs, ${dtype} ${JSON.stringify(options)}`, () => {
+        const title = `of ${channels} channels over ${taps} inputs, ${dtype} ${JSON.stringify(options)}`;
+        test(title, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(taps * channels);
           const { spare } = options;
@@ -165,7 +171,7 @@ for (const { name, make, others, isQuick } of ways) {
           const recurrence = make();
           const packed = array(packMoves(moves));
           const convolve: Work = (way, own) => way.convolve(x, own, packed, convolution);
-          const error = difference(pool, shape, convolve, recurrence);
+          const error = difference(title, pool, shape, convolve, recurrence);
           expect(error).toBeLessThan(100 * tolerance(dtype));
           recurrence.free();
         }, 120_000);
@@ -217,7 +223,8 @@ for (const { name, make, others, isQuick } of ways) {
     for (const [index, [[heads, keyHeads, keyDim, valueDim], options]] of cases.entries()) {
       for (const dtype of options.packed ? others : typesOf(index)) {
         const sizes = { heads, keyHeads, keyDim, valueDim };
-        test(`${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`, () => {
+        const title = `${JSON.stringify(sizes)} ${JSON.stringify(options)}, ${dtype}`;
+        test(title, () => {
           using _ = new Scope();
           const { numbers, rounded } = setUp(heads * keyDim);
           const { deltaRule = false, normed = false, skip = false, gates, packed } = options;
@@ -294,7 +301,7 @@ for (const { name, make, others, isQuick } of ways) {
           const recurrence = make();
           const packedMoves = array(packMoves(rows));
           const work: Work = (way, own) => way.scan(inputs, own, packedMoves, scan);
-          const error = difference(pool, shape, work, recurrence);
+          const error = difference(title, pool, shape, work, recurrence);
           const isClose = gates === "normed" || isPrompts;
           expect(error).toBeLessThan((isClose ? 2 : 20) * tolerance(dtype));
           recurrence.free();
