@@ -9,8 +9,6 @@ const reasons: Readonly<Record<string, string>> = {
     "compiles and emulates every CUDA kernel",
   "test/grammar/smollm2.test.ts: 12 schemas at temperature 1 give valid documents, and free rows do not notice":
     "decodes hundreds of tokens with the default model",
-  "test/http/faults/grammar.test.ts: a compilation that times out is aborted, and the streams of other clients go on":
-    "waits for the time limit of a compilation",
 };
 
 type Timed = { name: string; seconds: number };

@@ -5,7 +5,7 @@ import { cacheDirectory } from "../../ffi/native.ts";
 import type { Settings } from "../config/settings.ts";
 import { EngineClient, type EngineHooks } from "../engine/client.ts";
 import type { EngineOptions, WorkerSetup } from "../engine/protocol.ts";
-import { Grammars } from "../grammar/grammars.ts";
+import { type GrammarLimits, Grammars } from "../grammar/grammars.ts";
 import type { Environment } from "../hub/settings.ts";
 import type { ModelSource } from "../hub/source.ts";
 import type { KeyFile } from "../keys/key-file.ts";
@@ -43,6 +43,7 @@ export type ServingOptions = {
   onActivity?: EngineHooks["onActivity"];
   /** Silence in a stream after which a heartbeat is sent. */
   heartbeatSeconds?: number;
+  grammarLimits?: Partial<GrammarLimits> | undefined;
 };
 
 export type ServerOptions = ServingOptions & {
@@ -110,7 +111,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const metrics = new Metrics(models, admission);
   const feed = new EngineFeed(engine, (followed) => engineState(serving, followed));
   const ring = new KeyRing({ plain: settings.apiKey, file: options.keys, local: options.localKey });
-  const grammars = new Grammars();
+  const grammars = new Grammars(options.grammarLimits);
   const data = settings.dataDir ?? join(cacheDirectory(options.env), "data");
   const responses = new StoredResponses({
     path: join(data, "responses.sqlite"),

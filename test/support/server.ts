@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { findLibrary } from "../../ffi/native.ts";
 import { startRanks } from "../../src/cli/ranks.ts";
 import { loadSettings } from "../../src/config/load.ts";
+import type { GrammarLimits } from "../../src/grammar/grammars.ts";
 import { type RunningServer, startServer } from "../../src/http/server.ts";
 import type { KeyFile } from "../../src/keys/key-file.ts";
 import { makeLogger } from "../../src/log.ts";
@@ -35,6 +36,7 @@ export type TestServerOptions = ChatModelOptions & {
   env?: Record<string, string>;
   idleSeconds?: number;
   heartbeatSeconds?: number;
+  grammarLimits?: Partial<GrammarLimits>;
 };
 
 const main = join(import.meta.dir, "../../src/main.ts");
@@ -65,6 +67,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     worker: { library: findLibrary(), device: "cpu", trace: false },
     ranks,
     log,
+    grammarLimits: options.grammarLimits,
     ...(options.idleSeconds && { idleSeconds: options.idleSeconds }),
     ...(options.heartbeatSeconds && { heartbeatSeconds: options.heartbeatSeconds }),
   });
