@@ -1,15 +1,15 @@
 // EXAONE 4: norms after attention and MLP instead of before, and on queries and keys. If some layers have windows,
 // the others have no positions.
 import { z } from "zod";
-import { count, word } from "../checkpoint/config.ts";
+import { integer, word } from "../checkpoint/config.ts";
 import { normsBehind } from "../design/design.ts";
 import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {
-    /** "LLLG": three layers with a window, then one without; or the length of that period. */
+    /** "LLLG": three layers with a window, then one without; or the length of that period, 0 without windows. */
     sliding_window_pattern: z
-      .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), count])
+      .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), integer.nonnegative()])
       .nullish(),
   },
   design: ({ sliding_window, sliding_window_pattern: pattern }) => ({
