@@ -81,6 +81,7 @@ def values(case, seed, name, shape):
         center = 1.0
     elif kind == "sinks":
         reach = 2.0
+    center = next((own for part, own in case.get("centers", {}).items() if part in name), center)
     numbers = uniform(f"{seed}/{name}", math.prod(shape)) * np.float32(reach * gain)
     return (numbers + np.float32(center)).reshape(shape)
 

@@ -26,6 +26,8 @@ export type TinyWeights = {
   config: { model_type: string };
   /** Factors for tensors whose names contain the key. */
   gains?: Record<string, number> | undefined;
+  /** The same for what their numbers vary around, in place of 0 or 1. */
+  centers?: Record<string, number> | undefined;
 };
 
 /** Models that store a norm's weight minus 1. */
@@ -53,6 +55,8 @@ export function valuesOf(
   } else if (name.endsWith(".sinks")) {
     reach = 2;
   }
+  const own = Object.entries(tiny.centers ?? {}).find(([part]) => name.includes(part));
+  center = Math.fround(own?.[1] ?? center);
   const factor = Math.fround(reach * gain);
   const count = shape.reduce((a, b) => a * b, 1);
   const values = uniform(`${seed}/${name}`, count);
