@@ -1,9 +1,8 @@
 // The default model, against what mlx-lm answers with it (scripts/goldens/smollm2.py).
-import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { openBlas } from "../../ffi/blas.ts";
-import { defaultModelPath, findLibrary } from "../../ffi/native.ts";
+import { defaultModelPath } from "../../ffi/native.ts";
 import { openTensorData, readGguf } from "../../src/files/gguf.ts";
 import { dequantize } from "../../src/files/gguf-quants.ts";
 import { array } from "../../src/mlx/array.ts";
@@ -22,9 +21,6 @@ import { temporaryFolder } from "../support/temporary-folder.ts";
 
 useMlx();
 const root = temporaryFolder();
-// Where others keep the cores busy, threads that wait for each other take twenty times as long as one.
-beforeAll(() => void openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" }));
-afterAll(() => void openBlas(findLibrary()));
 
 type Answer = { prompt: number[]; tokens: number[] };
 const answers: Answer[] = await Bun.file(

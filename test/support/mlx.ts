@@ -1,5 +1,6 @@
 // Opens MLX for a test file, and asserts at its end that every array was freed.
 import { afterAll, beforeAll, expect } from "bun:test";
+import { openBlas } from "../../ffi/blas.ts";
 import { backend, findLibrary } from "../../ffi/native.ts";
 import { liveArrays } from "../../src/mlx/array.ts";
 import { openMlx, type Runtime } from "../../src/mlx/runtime.ts";
@@ -16,6 +17,8 @@ export function useMlx(): Runtime {
   beforeAll(() => {
     const device = backend() === "cpu" ? "cpu" : "gpu";
     opened = openMlx(findLibrary(), { device });
+    // Threads that wait for each other are slow where others keep the cores busy, and for small products anywhere.
+    openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" });
     Object.assign(runtime, opened);
     before = liveArrays();
   });

@@ -2,8 +2,7 @@
 // request in another's answer.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
-import { openBlas } from "../../ffi/blas.ts";
-import { defaultModelPath, findLibrary } from "../../ffi/native.ts";
+import { defaultModelPath } from "../../ffi/native.ts";
 import { type LoadedModel, loadModel } from "../../src/model/load.ts";
 import { openTextModel } from "../../src/text/text-model.ts";
 import { deviceOf } from "../support/devices.ts";
@@ -14,12 +13,9 @@ import { makeRandom } from "../support/random.ts";
 let model: LoadedModel;
 afterAll(() => {
   model.free();
-  openBlas(findLibrary());
 });
 useMlx();
 beforeAll(() => {
-  // Threads that wait for each other are slow where others keep the cores busy.
-  openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" });
   model = loadModel(defaultModelPath(), { device: deviceOf("cpu") });
 });
 
