@@ -19,6 +19,11 @@ export const qwen2Moe = family({
   defaults: { norm_topk_prob: false },
   keys: { n_routed_experts: "num_experts" },
   design: ({ mlp_only_layers, decoder_sparse_step, ...config }) => ({
+    // Every other layer, unlike in Qwen 2, and those before max_window_layers.
+    slides: (layer) =>
+      config.use_sliding_window === true &&
+      layer % 2 === 0 &&
+      layer < (config.max_window_layers ?? Infinity),
     experts: expertsOf(config, {
       isSparse: (layer) =>
         !mlp_only_layers.includes(layer) && (layer + 1) % decoder_sparse_step === 0,
