@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "test/golden/authors"
 VERSION = "5.23.0"
 PROMPT_TOKENS = 700
-# Beyond them are those that stand for images.
+# Higher tokens stand for images.
 TEXT_TOKENS = 240
 GREEDY_TOKENS = 8
 # Scored alone, too: longrope rotates short sequences differently.
@@ -38,12 +38,13 @@ EVERY = 25
 LAST = 16
 MIN_GAP = 2e-2
 # Weights that change by this much, and by as much the other way, move the numbers as far the other way: if not, a token
-# is close to having other experts.
+# is close to having other experts. One random change may leave such a token where it is.
 NUDGE = 3e-6
+CHANGES = 2
 MAX_ASYMMETRY = 1e-3
 AUTOS = [AutoModelForCausalLM, AutoModelForImageTextToText]
-# Keys that transformers reads without declaring them.
-UNDECLARED = {"model_type", "architectures", "head_dim", "per_layer_config"}
+# Keys that transformers reads or derives without declaring them.
+UNDECLARED = {"model_type", "architectures", "head_dim", "intermediate_size", "per_layer_config"}
 # Keys of saved configurations that say nothing about the text model.
 UNUSED = """transformers_version dtype initializer_range use_cache bos_token_id eos_token_id pad_token_id
     sep_token_id eod_token_id attention_dropout hidden_dropout vision_config audio_config is_encoder_decoder
@@ -57,18 +58,24 @@ def model_class(config):
     raise SystemExit(f"transformers has no model for {type(config).__name__}")
 
 
-def write_config(case, folder):
+def config_of(case):
     config = {**case["config"], **case.get("oracle", {})}
-    own = config["text_config"] if case.get("text_only") else config
-    (folder / "config.json").write_text(json.dumps(own))
+    return config["text_config"] if case.get("text_only") else config
 
 
-def own_keys(config, saved):
+def write_config(case, folder):
+    (folder / "config.json").write_text(json.dumps(config_of(case)))
+
+
+def own_keys(config, saved, published):
     """What transformers saves, but for the published keys that it only keeps."""
     fields = {field.name for field in dataclasses.fields(config)} | UNDECLARED
     names = fields | {config.attribute_map.get(name, name) for name in fields}
-    text = {"text_config": own_keys(config.text_config, saved["text_config"])} if "text_config" in saved else {}
-    return {key: value for key, value in saved.items() if key in names} | text
+    own = {key: value for key, value in saved.items() if key in names or key not in published}
+    if "text_config" in saved:
+        text = published.get("text_config", published)
+        own["text_config"] = own_keys(config.text_config, saved["text_config"], text)
+    return own
 
 
 def published_names(case, shapes):
@@ -144,13 +151,18 @@ def log_probabilities(model, tokens):
 @torch.no_grad()
 def asymmetry(model, prompt, expected):
     kept = [(parameter, parameter.clone()) for parameter in model.parameters()]
-    both = torch.zeros_like(expected)
-    for nudge in (NUDGE, -NUDGE):
-        torch.manual_seed(1)
-        for parameter, value in kept:
-            parameter.copy_(value * (1 + nudge * torch.randn_like(value)))
-        both += log_probabilities(model, prompt) - expected
-    return float(both.abs().max())
+    most = 0.0
+    for change in range(CHANGES):
+        both = torch.zeros_like(expected)
+        for nudge in (NUDGE, -NUDGE):
+            torch.manual_seed(change)
+            for parameter, value in kept:
+                parameter.copy_(value * (1 + nudge * torch.randn_like(value)))
+            both += log_probabilities(model, prompt) - expected
+        most = max(most, float(both.abs().max()))
+    for parameter, value in kept:
+        parameter.copy_(value)
+    return most
 
 
 def golden(case):
@@ -161,13 +173,19 @@ def golden(case):
 def golden_in(case, folder):
     made, published, left_out = describe(case, folder)
     shapes = {**published, **left_out}
-    prompt = [int((x + 1) * TEXT_TOKENS / 2) for x in uniform(f"prompt/{case['name']}", PROMPT_TOKENS)]
+    numbers = uniform(f"prompt/{case['name']}", PROMPT_TOKENS)
+    # In float64, as in the test.
+    prompt = [int((float(x) + 1) * TEXT_TOKENS / 2) for x in numbers]
     for seed in range(1, 20):
         weights = {name: values(case, seed, name, shape) for name, shape in shapes.items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         write_config(case, folder)
         model = load(case, made, folder)
         first = log_probabilities(model, prompt)
+        moved = asymmetry(model, prompt, first)
+        if moved > MAX_ASYMMETRY:
+            print(f"{case['name']:28} seed {seed} asymmetry {moved:.1e}", flush=True)
+            continue
         tokens, last, gap = list(prompt), first[-1], math.inf
         for _ in range(GREEDY_TOKENS):
             best = torch.topk(last, 2)
@@ -175,16 +193,15 @@ def golden_in(case, folder):
             tokens.append(int(best.indices[0]))
             last = log_probabilities(model, tokens)[-1]
         greedy = tokens[PROMPT_TOKENS:]
-        moved = asymmetry(model, prompt, first)
         size = sum(math.prod(shape) for shape in published.values()) / 1e6
         spread = f"std {first.std():.2f} asymmetry {moved:.1e} distinct {len(set(greedy))} size {size:.1f} M"
         print(f"{case['name']:28} seed {seed} gap {gap:.1e} {spread}", flush=True)
-        if gap > MIN_GAP and moved < MAX_ASYMMETRY and len(set(greedy)) > 1:
+        if gap > MIN_GAP and len(set(greedy)) > 1:
             break
     else:
         raise SystemExit(f"{case['name']}: no good seed")
     model.config.save_pretrained(folder)
-    saved = own_keys(model.config, json.loads((folder / "config.json").read_text()))
+    saved = own_keys(model.config, json.loads((folder / "config.json").read_text()), config_of(case))
     if not case.get("saved_is_lossy"):
         (folder / "config.json").write_text(json.dumps(saved))
     else:
@@ -207,14 +224,14 @@ def every(numbers, prompt):
 
 
 def together(shapes):
-    """Names that differ in a number, and not in their shapes, as one: model.layers.0-3.mlp.experts.0-63.…"""
+    """Shapes -> names; those that differ in a number are one: model.layers.0-3.mlp.experts.0-63.…"""
     entries = [(name.split("."), shape) for name, shape in shapes.items()]
     for at in reversed(range(max(len(parts) for parts, _ in entries))):
         groups = {}
         for parts, shape in entries:
-            isNumber = at < len(parts) and parts[at].isdigit()
-            key = (*parts[:at], None, *parts[at + 1 :]) if isNumber else tuple(parts)
-            groups.setdefault((key, tuple(shape)), []).append(int(parts[at]) if isNumber else None)
+            is_number = at < len(parts) and parts[at].isdigit()
+            key = (*parts[:at], None, *parts[at + 1 :]) if is_number else tuple(parts)
+            groups.setdefault((key, tuple(shape)), []).append(int(parts[at]) if is_number else None)
         entries = []
         for (key, shape), numbers in groups.items():
             if numbers == [None]:
@@ -223,7 +240,10 @@ def together(shapes):
             for first, last in runs(sorted(numbers)):
                 part = f"{first}" if first == last else f"{first}-{last}"
                 entries.append(([part if each is None else each for each in key], list(shape)))
-    return {".".join(parts): shape for parts, shape in sorted(entries)}
+    by_shape = {}
+    for parts, shape in sorted(entries):
+        by_shape.setdefault(" ".join(map(str, shape)), []).append(".".join(parts))
+    return {shape: " ".join(names) for shape, names in by_shape.items()}
 
 
 def runs(numbers):
@@ -248,7 +268,7 @@ def main():
             goldens[case["name"]] = golden(case)
     known = {config.model_type for auto in AUTOS for config in auto._model_mapping}
     in_order = {case["name"]: goldens[case["name"]] for case in cases}
-    path.write_text(json.dumps({"version": VERSION, "model_types": sorted(known), "models": in_order}))
+    path.write_text(json.dumps({"version": VERSION, "model_types": " ".join(sorted(known)), "models": in_order}))
 
 
 if __name__ == "__main__":

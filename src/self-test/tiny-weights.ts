@@ -26,7 +26,7 @@ export type TinyWeights = {
   config: { model_type: string };
   /** Factors for tensors whose names contain the key. */
   gains?: Record<string, number> | undefined;
-  /** The same for what their numbers vary around, in place of 0 or 1. */
+  /** Means of tensors whose names contain the key; by default 1 for norms, 0 for others. */
   centers?: Record<string, number> | undefined;
 };
 

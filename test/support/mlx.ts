@@ -17,7 +17,7 @@ export function useMlx(): Runtime {
   beforeAll(() => {
     const device = backend() === "cpu" ? "cpu" : "gpu";
     opened = openMlx(findLibrary(), { device });
-    // Threads that wait for each other are slow where others keep the cores busy, and for small products anywhere.
+    // OpenBLAS threads spin while they wait: more than one slows small products and busy machines.
     openBlas(findLibrary(), { MLX_SERVE_THREADS: "1" });
     Object.assign(runtime, opened);
     before = liveArrays();
