@@ -1,6 +1,6 @@
 // Models that are divided among ranks give the tokens that they give alone. `npm run -s ranks` runs every architecture.
 import { expect, test } from "bun:test";
-import type { Parallel } from "../../src/model/weights/weights.ts";
+import type { Parallel } from "../../src/model/weights/stages.ts";
 import { runOnRanks } from "../support/rank-processes.ts";
 import type { RankResult } from "../support/rank-program.ts";
 
