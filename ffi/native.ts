@@ -63,6 +63,7 @@ export function nativeDirectory(
     pins.mlxC,
     pins.openBlas,
     pins.mlxCFlags,
+    pins.mlxCUnused,
     pins.ownFlags,
     pins.kernelVariants,
     ...ownSources().map((path) => readFileSync(join(import.meta.dir, path), "utf8")),

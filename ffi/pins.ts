@@ -127,6 +127,11 @@ export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /** How mlx-c is compiled. */
 export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
 
+/** Sources of mlx-c that define nothing in the symbol table: they are not compiled. */
+export const mlxCUnused: readonly string[] = [
+  ...["export", "fft", "graph_utils", "io", "io_types", "linalg", "map", "transforms_impl"],
+];
+
 /** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
 

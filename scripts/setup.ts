@@ -12,12 +12,15 @@ import {
 import { headerDifferences } from "./headers.ts";
 import { makeModel } from "./setup/model.ts";
 import { makeNative } from "./setup/native.ts";
-import { SetupError } from "./setup/run.ts";
+import { SetupError, settled } from "./setup/run.ts";
 
 try {
-  if (!hasLibrary()) await makeNative();
   const model = defaultModelPath();
-  if (process.argv[2] !== "native" && !existsSync(model)) await makeModel(model);
+  const lacksModel = process.argv[2] !== "native" && !existsSync(model);
+  // The model arrives while the libraries compile.
+  const work = hasLibrary() ? [] : [makeNative()];
+  if (lacksModel) work.push(makeModel(model));
+  await settled(work);
 } catch (error) {
   console.error(`mlx-serve: ${error instanceof Error ? error.message : error}`);
   process.exit(1);

@@ -10,7 +10,6 @@ import {
   installCommand,
   requireCargo,
   requireTools,
-  run,
   runQuietly,
   SetupError,
   writableDirectory,
@@ -21,11 +20,12 @@ export function fetchWheel(pin: Wheel): Promise<string> {
     requireTools(["python3", "pip"]);
     const options = ["--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--no-input"];
     if (pin.platform) options.push("--platform", pin.platform);
-    run(
+    const wheel = `${pin.package}==${pin.version}`;
+    await runQuietly(
       ["python3", "-m", "pip", "download", "--only-binary=:all:", ...options].concat([
         "--dest",
         staging,
-        `${pin.package}==${pin.version}`,
+        wheel,
       ]),
       `pip could not fetch ${pin.package} ${pin.version}; run the command again`,
     );

@@ -9,7 +9,14 @@ import { libraryIn, nativeDirectory, target } from "../../ffi/native.ts";
 import * as pins from "../../ffi/pins.ts";
 import { type Compiler, findCompiler } from "./compiler.ts";
 import { fetchCrate, fetchWheel, unpack } from "./fetch.ts";
-import { progress, requireTools, runQuietly, SetupError, writableDirectory } from "./run.ts";
+import {
+  progress,
+  requireTools,
+  runQuietly,
+  SetupError,
+  settled,
+  writableDirectory,
+} from "./run.ts";
 
 export async function makeNative(name: pins.Target = target()): Promise<void> {
   const directory = nativeDirectory(process.env, name);
@@ -22,25 +29,26 @@ export async function makeNative(name: pins.Target = target()): Promise<void> {
   await mkdir(work, { recursive: true });
   const compiler = await findCompiler(`${system}-${processor}`, work);
   console.error(`mlx-serve: building MLX ${pins.MLX_VERSION} for ${name} (about a minute, once)`);
-  const crate = await fetchCrate(pins.mlxC);
-  const wheel = await fetchWheel(pins.mlx[name]);
-  // libmlx for CUDA has the same interface, but its headers do not compile without CUDA.
-  const headers = name === "linux-x64-cuda" ? await fetchWheel(pins.mlx["linux-x64-cpu"]) : wheel;
-  const blasPin = pins.openBlas[`${system}-${processor}`];
-  const blas = blasPin ? await fetchWheel(blasPin) : undefined;
-
-  const unpacked = join(work, "wheel");
-  await unpack("zipfile", wheel, unpacked);
-  await unpack("tarfile", crate, work);
-  const source = join(work, `${pins.mlxC.package}-${pins.mlxC.version}`, "src", "mlx-c");
-  const linked = headers === wheel ? unpacked : join(work, "headers");
-  if (linked !== unpacked) await unpack("zipfile", headers, linked);
-  const openBlas = blas && (await unpackBlas(blas, work));
   const library = libraryIn(building, system);
   const built = join(work, "build", basename(library));
   await mkdir(dirname(built));
+  const unpacked = join(work, "wheel");
+  // libmlx for CUDA has the same interface, but its headers do not compile without CUDA.
+  const isCuda = name === "linux-x64-cuda";
+  const linked = isCuda ? join(work, "headers") : unpacked;
+  const source = join(work, `${pins.mlxC.package}-${pins.mlxC.version}`, "src", "mlx-c");
+  const blasPin = pins.openBlas[`${system}-${processor}`];
+  const openBlas = blasPin && join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
+  const fetched = settled([
+    fetchCrate(pins.mlxC).then((crate) => unpack("tarfile", crate, work)),
+    fetchWheel(pins.mlx[name]).then((wheel) => unpack("zipfile", wheel, unpacked)),
+    isCuda &&
+      fetchWheel(pins.mlx["linux-x64-cpu"]).then((wheel) => unpack("zipfile", wheel, linked)),
+    blasPin && fetchWheel(blasPin).then((wheel) => unpack("zipfile", wheel, join(work, "blas"))),
+  ]);
   const mlx = join(linked, "mlx");
-  await buildLibrary({ target: name, compiler, mlxC: source, mlx, openBlas }, built);
+  const ingredients = { target: name, compiler, mlxC: source, mlx, openBlas, fetched };
+  await settled([fetched, buildLibrary(ingredients, built)]);
   await keepLicenses({ unpacked, mlxC: source, openBlas }, join(building, "licenses"));
 
   // Keeps the wheel's layout: libmlx finds its libraries by relative path.
@@ -77,17 +85,17 @@ export async function makeNative(name: pins.Target = target()): Promise<void> {
   else await rename(building, directory);
 }
 
-async function unpackBlas(wheel: string, work: string): Promise<string> {
-  await unpack("zipfile", wheel, join(work, "blas"));
-  return join(work, "blas", "scipy_openblas32", "lib", "libscipy_openblas.so");
-}
-
 const ownFolder = join(import.meta.dir, "..", "..", "ffi");
 
 /**
  * Sources that are compiled as one unit, because parsing MLX's headers takes most of the time.
  */
-type Unit = { name: string; sources: readonly string[]; flags: readonly string[] };
+type Unit = {
+  name: string;
+  /** A function waits for what is fetched; the kernels compile meanwhile. */
+  sources: readonly string[] | (() => Promise<readonly string[]>);
+  flags: readonly string[];
+};
 
 type Ingredients = {
   target: pins.Target;
@@ -98,21 +106,26 @@ type Ingredients = {
   mlx: string;
   /** A Mac's libmlx uses the system's BLAS. */
   openBlas: string | undefined;
+  /** Resolves when all of these are in place. */
+  fetched: Promise<unknown>;
 };
 
 /** Compiles mlx-c and our own sources, one unit per core at a time, and links them into `library`. */
 async function buildLibrary(from: Ingredients, library: string): Promise<void> {
   const { compiler, openBlas } = from;
-  const units = [...ownUnits(from.target, openBlas !== undefined), ...(await mlxCUnits(from.mlxC))];
+  const units = [...ownUnits(from), ...mlxCUnits(from)];
   const includes = [`-I${from.mlxC}`, `-I${join(from.mlx, "include")}`];
   const folder = dirname(library);
   const objects = units.map(({ name }) => join(folder, `${name}.o`));
   const show = progress("building libmlxc");
   const waiting = [...units];
   let done = 0;
+  let isFetched = false;
   const compileInTurn = async () => {
     for (let unit = waiting.shift(); unit; unit = waiting.shift()) {
-      const { name, sources, flags } = unit;
+      const { name, flags, sources: given } = unit;
+      const sources = typeof given === "function" ? await given() : given;
+      isFetched ||= given !== sources;
       const command = sources[0]!.endsWith(".c") ? compiler.c : compiler.cxx;
       const source = sources.length === 1 ? sources[0]! : join(folder, `${name}.cpp`);
       if (sources.length > 1) await writeFile(source, sources.map(includeOf).join(""));
@@ -120,10 +133,14 @@ async function buildLibrary(from: Ingredients, library: string): Promise<void> {
         [...command, ...flags, ...includes, "-c", source, "-o", join(folder, `${name}.o`)],
         `${name} did not compile (it needs a C++20 compiler)`,
       );
-      show(Math.floor((++done / units.length) * 100));
+      done += 1;
+      if (isFetched) show(Math.floor((done / units.length) * 100));
     }
   };
-  await Promise.all(Array.from({ length: availableParallelism() }, compileInTurn));
+  const compilers = Array.from({ length: availableParallelism() }, compileInTurn);
+  // After a failure nothing more begins.
+  for (const each of [from.fetched, ...compilers]) each.catch(() => waiting.splice(0));
+  await settled(compilers);
 
   const name = basename(library);
   const mac = from.target.startsWith("darwin");
@@ -142,42 +159,49 @@ function includeOf(source: string): string {
 }
 
 /** Split in halves, for two cores. */
-async function mlxCUnits(mlxC: string): Promise<Unit[]> {
+function mlxCUnits({ mlxC, fetched }: Ingredients): Unit[] {
   const folder = join(mlxC, "mlx", "c");
-  const names = (await readdir(folder)).filter((name) => name.endsWith(".cpp")).sort();
   const flags = [...pins.mlxCFlags, "-include", join(ownFolder, "mlx-c.h")];
+  const isNeeded = (name: string) =>
+    name.endsWith(".cpp") && !pins.mlxCUnused.some((each) => name === `${each}.cpp`);
   return [0, 1].map((half) => ({
     name: `mlx-c-${half}`,
-    sources: names.filter((_, i) => i % 2 === half).map((name) => join(folder, name)),
+    sources: async () => {
+      await fetched;
+      const names = (await readdir(folder)).filter(isNeeded).sort();
+      return names.filter((_, i) => i % 2 === half).map((name) => join(folder, name));
+    },
     flags,
   }));
 }
 
 /** ffi/cpu, ffi/cuda and ffi/blas.c; the kernels once for each kind of processor, the slowest to compile first. */
-function ownUnits(target: pins.Target, withBlas: boolean): Unit[] {
+function ownUnits({ target, openBlas, fetched }: Ingredients): Unit[] {
   const [system, processor] = target.split("-");
-  const unit = (name: string, sources: readonly string[], flags: readonly string[] = []): Unit => ({
-    name,
-    sources: sources.map((source) => join(ownFolder, source)),
-    flags: [...pins.ownFlags, ...flags],
-  });
+  const paths = (sources: readonly string[]) => sources.map((source) => join(ownFolder, source));
   const variants = Object.entries(pins.kernelVariants[processor as "x64" | "arm64"]).reverse();
-  const units = variants.map(([variant, flags]) =>
-    unit(`kernels-${variant}`, ["cpu/kernels.cpp"], [`-DVARIANT=${variant}`, ...flags]),
-  );
+  const units: Unit[] = variants.map(([variant, flags]) => ({
+    name: `kernels-${variant}`,
+    sources: paths(["cpu/kernels.cpp"]),
+    flags: [...pins.ownFlags, `-DVARIANT=${variant}`, ...flags],
+  }));
+  const addUnit = (name: string, sources: readonly string[], ...flags: readonly string[]) =>
+    units.push({
+      name,
+      sources: () => fetched.then(() => paths(sources)),
+      flags: [...pins.ownFlags, ...flags],
+    });
   const operations = ["attention", "expert-product", "latent", "packed-product", "recurrence"];
   operations.push("rows", "sequence", "pool", "shared-group", "choice");
-  if (withBlas) operations.push("product");
+  if (openBlas) operations.push("product");
   const cpu = operations.map((name) => `cpu/${name}.cpp`);
-  units.push(unit("cpu", cpu, withBlas ? ["-DWITH_BLAS"] : []));
-  if (withBlas) units.push(unit("blas", ["blas.c"]));
+  addUnit("cpu", cpu, ...(openBlas ? ["-DWITH_BLAS"] : []));
+  if (openBlas) addUnit("blas", ["blas.c"]);
   const cuda = ["compiled", "copies", "driver", "memory", "recording"];
   if (hasCuda(system))
-    units.push(
-      unit(
-        "cuda",
-        cuda.map((name) => `cuda/${name}.cpp`),
-      ),
+    addUnit(
+      "cuda",
+      cuda.map((name) => `cuda/${name}.cpp`),
     );
   return units;
 }

@@ -70,6 +70,12 @@ export function run(command: readonly string[], failure: string): void {
   if (exitCode !== 0) throw new SetupError(failure);
 }
 
+/** Waits for all of them even if one fails, so that nothing runs on, and throws the first failure in their order. */
+export async function settled<T extends readonly unknown[] | []>(promises: T) {
+  await Promise.allSettled(promises);
+  return await Promise.all(promises);
+}
+
 /** Runs a program and shows the end of its output only if it fails. */
 export async function runQuietly(command: readonly string[], failure: string): Promise<void> {
   const child = Bun.spawn(["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", ...command], {
