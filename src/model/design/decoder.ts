@@ -81,7 +81,8 @@ export function decoder(
     return options.head ? options.head(matrix) : matrix;
   };
   const head = embedding && makeHead(embedding);
-  weights.stored.finish([...UNUSED, ...ignored]);
+  // With pipeline parallelism, other ranks load the other layers.
+  if (!stage) weights.stored.finish([...UNUSED, ...ignored]);
   const embed = ({ lookup }: Embedding, tokens: MlxArray, step: Step) => {
     const h = input(lookup(tokens), tokens, step); // (T, D)
     const scaled = embeddingScale === 1 ? h : multiply(h, embeddingScale);
