@@ -83,7 +83,7 @@ function stepRunner(model: LoadedModel, store: StateStore, part: Part & { tokens
         const tokens = everybodys.fromFirst(array(Uint32Array.from(own))).numbers();
         return { sampled: tokens.map((token) => ({ token })), scored: [], sums: [] };
       };
-      return { draw: launched.draw, read };
+      return { draw: (lookbacks) => launched.draw(lookbacks), read };
     },
     free: () => runner.free(),
   };
