@@ -225,8 +225,8 @@ const more: Record<string, Conversion> = {
       "rope.scaling.original_context_length": 64,
     },
     change: (all) => {
-      all.set("rope_factors_long.weight", floats(Float32Array.of(1, 1.5, 2, 2.5)));
-      all.set("rope_factors_short.weight", floats(new Float32Array(4).fill(1)));
+      const factors = floats(Float32Array.of(1, 1.5, 2, 2.5));
+      for (const kind of ["long", "short"]) all.set(`rope_factors_${kind}.weight`, factors);
     },
   },
   minimax: { metadata: { ...SIGMOID, "rope.dimension_count": 16 }, change: nameExperts },

@@ -107,5 +107,8 @@ export const step3p5 = family({
 /** GGUF files have factors for all features of a head, not just the rotary ones. */
 function firstFactors(scaling: RopeOptions["scaling"], count: number): RopeOptions["scaling"] {
   if (!scaling?.long_factor) return scaling;
-  return { ...scaling, long_factor: scaling.long_factor.slice(0, count) };
+  const [long_factor, short_factor] = [scaling.long_factor, scaling.short_factor].map((factors) =>
+    factors?.slice(0, count),
+  );
+  return { ...scaling, long_factor, short_factor };
 }
