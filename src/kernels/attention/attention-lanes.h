@@ -1,5 +1,5 @@
-// attention.h without tensor cores. A subwarp of LANES lanes holds one token's key and value, each
-// lane EACH of its features. In a round a warp processes TOKENS tokens per subwarp.
+// Implements attention.h without tensor cores. A subwarp of LANES lanes holds one token's key and value, EACH
+// features per lane. In a round a warp processes TOKENS tokens per subwarp.
 
 /** This lane's part of the keys and values of the next round, prefetched into registers. */
 template <typename T, int D, int WARPS>
@@ -22,20 +22,20 @@ struct LoadedTokens {
   Round keys, values;
 };
 
-/** The first token of this lane's subwarp. */
+/** Returns the first token of this lane's subwarp. */
 template <typename Loaded>
 FUNCTION int first_token(TokenRange range, int lane, int warp) {
   return range.begin + warp * (Loaded::SUBWARPS * Loaded::TOKENS) + lane / Loaded::LANES;
 }
 
-/** Loads this lane's part of a round from a pool; `token`: its subwarp's first in the round. */
+/** Loads this lane's part of a round from `pool`. `token`: the first token of its subwarp in the round. */
 template <typename T, int D, int KV_HEADS, typename Loaded>
 FUNCTION void load_round(
     const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, const DEVICE T* pool, int token, int lane,
     PRIVATE typename Loaded::Round& round) {
   if (token - lane / Loaded::LANES >= blocks.range.end) return;
   for (int t = 0; t < Loaded::TOKENS; t++) {
-    // All lanes run the same rounds; past the end the last token is loaded again and masked.
+    // All lanes run the same rounds: past the end the last token is loaded again, and its score masked.
     const int wanted = token + t * Loaded::SUBWARPS;
     const int next = wanted < blocks.range.end ? wanted : blocks.range.end - 1;
     const long at = ((long(blocks.table[next / 32]) * KV_HEADS + blocks.kv) * 32 + next % 32) * D +
@@ -45,7 +45,7 @@ FUNCTION void load_round(
   }
 }
 
-/** Starts to load the first tokens. */
+/** Starts to load the first round of keys and values. */
 template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void begin_blocks(
     const PRIVATE SequenceBlocks<T, D, KV_HEADS>& blocks, PRIVATE LoadedTokens<T, D, WARPS>& loaded,
@@ -74,7 +74,7 @@ FUNCTION void attend_blocks(
     top[q] = -1e30f;
     total[q] = 0;
     for (int i = 0; i < EACH; i++) {
-      // Rounded to T, as unfused operations would.
+      // Rounds the query to T, as unfused operations would.
       query[q][i] = float(T(queries[q * D + lane % LANES * EACH + i])) * scale;
       sum[q][i] = 0;
     }

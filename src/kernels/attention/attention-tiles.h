@@ -1,5 +1,5 @@
-// attention.h with tensor cores (mma.m16n8k16); CUDA only. A warp processes a tile of 8 tokens at a
-// time, and every WARPS-th tile.
+// Implements attention.h with tensor cores (mma.m16n8k16); CUDA only. A warp processes every WARPS-th tile of 8
+// tokens.
 #include "cuda-instructions.h"
 
 constexpr int TILE = 8;
@@ -11,11 +11,11 @@ constexpr int TILE = 8;
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   uint4 keys[D / 32], values[2][D / 64];
-  /** Offset in the pools of the KV block of the tile after that. */
+  /** Offset in the pools of the KV block that holds the warp's tile after the prefetched one. */
   long next_block;
 };
 
-/** A warp's first tile. */
+/** Returns the index of a warp's first tile. */
 FUNCTION int first_tile(TokenRange range, int warp) {
   return range.begin / TILE + warp;
 }
@@ -24,15 +24,15 @@ FUNCTION int end_tile(TokenRange range) {
   return range.begin < range.end ? (range.end + TILE - 1) / TILE : 0;
 }
 
-/** Offset in the pools of the KV block that contains a tile. */
+/** Returns the offset in the pools of the KV block that contains a tile. */
 template <typename T, int D, int KV_HEADS>
 FUNCTION long block_of(const SequenceBlocks<T, D, KV_HEADS>& blocks, int tile) {
   return (long(blocks.table[min(tile * TILE / 32, blocks.width - 1)]) * KV_HEADS + blocks.kv) * 32 * D;
 }
 
 /**
- * Offset of token t of a tile in its KV block. Slots outside the range may contain anything, even
- * NaN, so it is clamped to the range.
+ * Returns the offset of token t of a tile in its KV block. The token is clamped to the range, because slots outside
+ * the range may contain anything, even NaN.
  */
 template <int D>
 FUNCTION int token_in_block(TokenRange range, int tile, int t) {
@@ -66,7 +66,7 @@ FUNCTION void load_values(
   }
 }
 
-/** Starts to load the first tokens. */
+/** Starts to load the keys and values of the warp's first tile. */
 template <typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void begin_blocks(
     const SequenceBlocks<T, D, KV_HEADS>& blocks, LoadedTokens<T, D, WARPS>& loaded, int lane, int warp) {
@@ -79,10 +79,10 @@ FUNCTION void begin_blocks(
 
 /**
  * Attends with up to 8 `queries` (QUERIES, D) and writes this warp's partial result to `sums`, `tops` and `totals`
- * (see merge_warps). Two MMAs per tile: scores = Q K^T, then V^T times the weights, transposed. In the scores a lane
- * has query `high` and tokens 2 `low` and 2 `low` + 1, which is the operand layout of the second MMA, so the weights
- * need no shuffles; its result has queries 2 `low` and 2 `low` + 1. A head's features are permuted to the order in
- * which they were loaded, for queries and keys alike.
+ * (see merge_warps). There are two MMAs per tile: scores = Q K^T, then V^T times the softmax weights, transposed. A
+ * lane's scores are those of query `high` and tokens 2 `low` and 2 `low` + 1, which is the operand layout of the
+ * second MMA, so the weights need no shuffles. A lane's results of the second MMA are those of queries 2 `low` and 2
+ * `low` + 1. Queries and keys have their features in the same permuted order, the one in which keys are loaded.
  */
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(

@@ -1,7 +1,7 @@
-// Attention of a few query heads, which a CTA computes together, over the KV blocks of one sequence: `begin_blocks`
-// starts loading the first keys and values, `attend_blocks` computes a partial softmax and value sum per warp,
-// `store_attention` merges the warps. The first two come from attention-tiles.h if the head size and type suit tensor
-// cores, otherwise from attention-lanes.h.
+// Attention of a few query heads, which one CTA computes together, over the KV blocks of one sequence: `begin_blocks`
+// starts to load the first keys and values, `attend_blocks` computes a partial softmax and value sum per warp,
+// `store_attention` merges the warps' results. `begin_blocks` and `attend_blocks` come from attention-tiles.h if the
+// head size and type suit tensor cores, otherwise from attention-lanes.h.
 #include "layer.h"
 
 /** A range of token positions. */
@@ -10,7 +10,7 @@ struct TokenRange {
 };
 
 /**
- * The tokens of split `split` of SPLITS (split-K decoding) of a sequence with `length` tokens, of
+ * Returns the tokens that split `split` of SPLITS attends to (split-K decoding). The sequence has `length` tokens, of
  * which the first `stored` are in its KV blocks.
  */
 template <int WINDOW, bool CHUNKED, int SPLITS>
@@ -38,16 +38,16 @@ struct SequenceBlocks {
 #include "attention-lanes.h"
 #endif
 
-/** Online softmax: maximum score, sum of exp(score - maximum), a feature's weighted value sum. */
+/** Online softmax of one feature: maximum score, sum of exp(score - maximum), weighted value sum. */
 struct MergedFeature {
   float highest, total, sum;
 };
 
 /**
- * Merges the warps' partial results of feature d of query q, in shared memory: maximum scores
- * `tops` (WARPS, QUERIES), softmax denominators `totals` (WARPS, QUERIES), value sums `sums`
- * (WARPS, QUERIES, D). With `has_newest` it adds the token that is not in the KV blocks yet, with
- * its scores (QUERIES) and value (D); with SINKS the head's attention sink.
+ * Merges the warps' partial results of feature d of query q, in shared memory: maximum scores `tops` (WARPS,
+ * QUERIES), softmax denominators `totals` (WARPS, QUERIES), value sums `sums` (WARPS, QUERIES, D). With `has_newest`
+ * it also adds the newest token, which is not in the KV blocks yet, from its scores (QUERIES) and value (D); with
+ * SINKS it adds the head's attention sink.
  */
 template <int D, int WARPS, int QUERIES, bool SINKS>
 FUNCTION MergedFeature merge_warps(
@@ -108,9 +108,9 @@ FUNCTION void store_attention(
 #include "cluster.h"
 
 /**
- * store_attention for splits that are the CTAs of a cluster: each CTA leaves its partial results in
- * shared memory (per query D value sums, then the maximum score and the softmax denominator), and
- * CTA 0 reads them through DSMEM and writes the attention output. No merge launch is needed.
+ * Does what store_attention does if the splits are the CTAs of a cluster: each CTA leaves its partial results in
+ * shared memory (per query D value sums, then the maximum score and the softmax denominator), and CTA 0 reads them
+ * through DSMEM and writes the attention output. No merge launch is needed.
  */
 template <int D, int WARPS, int QUERIES, int HEADS, bool SINKS, typename Out>
 FUNCTION void store_cluster_attention(

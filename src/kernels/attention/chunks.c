@@ -21,14 +21,14 @@
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const long from = (long(first) * KV_HEADS + kv) * HEADS_PER_KV * D;
   const unsigned queries_at = dynamic_shared_memory();
-  // Rows past the end of the tile repeat the last query.
+  // Rows of the tile without a query repeat its last query.
   #pragma unroll 4
   for (int c = thread_index; c < ROWS * PACKS; c += THREADS) {
     const int row = min(c / PACKS, count * HEADS_PER_KV - 1);
     const long at = from + (long(row / HEADS_PER_KV) * HEADS + row % HEADS_PER_KV) * D + c % PACKS * 8;
     cp_async(queries_at + c / PACKS * STRIDE + c % PACKS * 16, queries + at, 16);
   }
-  // Slots that no token of the tile attends to are zero-filled: empty ones may contain NaN.
+  // `fetch` zero-fills slots that no token of the tile attends to, because empty slots may contain NaN.
   auto stage_at = [&](int base) { return queries_at + (ROWS + base / KEYS % 2 * 2 * KEYS) * STRIDE; };
   auto fetch = [&](int base) {
     #pragma unroll
@@ -49,7 +49,7 @@
   const int top_row = warp * MT * 16, row = top_row + lane / 4, column = lane % 4 * 2;
   const int lowest = position + top_row / HEADS_PER_KV;
   const int highest = lowest > newest ? -1 : min(newest, position + (top_row + MT * 16 - 1) / HEADS_PER_KV);
-  // Lane addresses for ldmatrix. For queries and values: 16 rows, then the next 8 columns of those.
+  // Addresses of this lane's rows for ldmatrix. Queries and values: 16 rows, then their next 8 columns.
   const unsigned own_queries = queries_at + (top_row + lane % 16) * STRIDE + lane / 16 * 16;
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16;
   const unsigned own_value = (KEYS + lane % 16) * STRIDE + lane / 16 * 16;

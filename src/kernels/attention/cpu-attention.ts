@@ -1,5 +1,5 @@
-// Paged attention on a CPU, with our own operations. Pools and arithmetic are float32; 16-bit rows
-// are converted before and after. Key blocks are transposed: tokens are the last axis.
+// Paged attention on a CPU, with our own operations. Pools and arithmetic are float32; 16-bit rows are converted
+// before and after. Blocks of keys are stored transposed, with the tokens as last axis.
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   attendBlocks,

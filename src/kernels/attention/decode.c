@@ -22,15 +22,15 @@
   const int first_head = kv * HEADS_PER_KV + part * QUERIES;
   const DEVICE int* table = tables + 2 + token * (tables[0] + 1);
   const int length = table[-1], position = length - 1;
-  // The newest token is not in its KV block yet, so its score is computed separately.
+  // With IS_NEW the newest token's key is not in its KV block yet, so its score is computed separately.
   constexpr bool IS_NEW = !SHARES_KV;
   const TokenRange range = split_range<WINDOW, CHUNKED, SPLITS>(length, length - int(IS_NEW), split);
   const SequenceBlocks<T, D, KV_HEADS> blocks = {keys, values, table, tables[0], kv, range};
   if (SHARES_KV) AWAIT_INPUTS;
   LoadedTokens<T, D, WARPS> loaded;
   begin_blocks(blocks, loaded, lane, warp);
-  // While the blocks load, prepare the queries, the key and the value, one warp each. Angles and norm weights do not
-  // depend on the previous launch, so they are loaded before its output is awaited.
+  // Prepares the queries, the key and the value, one warp each, while the blocks load. RoPE angles and norm weights
+  // do not depend on the previous launch, so they are loaded before its output is awaited.
   constexpr int PASSES = (QUERIES + (IS_NEW ? 2 : 0) + WARPS - 1) / WARPS;
   constexpr int ALL_HEADS = HEADS + (IS_NEW ? 2 * KV_HEADS : 0);
   const float scale = layer[LAYER_SCALE], cap = layer[LAYER_SOFTCAP];
@@ -59,7 +59,7 @@
     prepare_head<T, D, ROTARY_DIMS>(
         from, head, is_value ? VALUES_NORMED : NORMED, norms[pass], ROTARY_DIMS > 0 && !is_value, angles, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
-      // MLX assumes that inputs are constant; nothing else reads this slot before the next launch.
+      // Writes to an input, though MLX assumes it constant: nothing else reads the slot before the next launch.
       DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
       for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
     }
@@ -74,7 +74,7 @@
     // A constant trip count keeps the compiler from unrolling further.
     for (int first = 0; first < D; first += 32) {
       const int d = first + lane;
-      // Rounded to T, as unfused operations would.
+      // Rounds query and key to T, as unfused operations would.
       if (D % 32 == 0 || d < D) score += float(T(queries[q * D + d])) * float(T(newest_key[d]));
     }
     for (int mask = 16; mask > 0; mask /= 2) score += SHUFFLE_XOR(score, mask);

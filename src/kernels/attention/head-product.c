@@ -12,7 +12,7 @@
 #include "cuda-instructions.h"
   constexpr int THREADS = ROW_WARPS * COLUMN_TILES * 32, ROWS = ROW_TILES * 16, COLUMNS = COLUMN_TILES * 16;
   constexpr int MT = ROW_TILES / ROW_WARPS, PACKS = INPUTS / 8, ROW_BYTES = (INPUTS + 8) * 2;
-  // Shape of the matrix tile in shared memory, in its stored orientation.
+  // Rows and columns of the matrix tile in shared memory, which keeps the matrix's stored orientation.
   constexpr int LINES = TRANSPOSED ? INPUTS : COLUMNS, LINE = TRANSPOSED ? COLUMNS : INPUTS;
   constexpr int LINE_BYTES = (LINE + 8) * 2;
   const int head = cta_y, first_row = cta_z * ROWS, first_column = cta_x * COLUMNS;
@@ -33,7 +33,7 @@
   }
   cp_async_commit();
   const int column = warp % COLUMN_TILES * 16, top_row = warp / COLUMN_TILES * MT * 16;
-  // Lane addresses for ldmatrix.
+  // Addresses of this lane's rows for ldmatrix.
   const unsigned own_rows = rows_at + (top_row + lane % 16) * ROW_BYTES + lane / 16 * 16;
   const unsigned own_lines = matrix_at + (TRANSPOSED
       ? lane % 16 * LINE_BYTES + column * 2 + lane / 16 * 16

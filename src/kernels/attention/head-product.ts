@@ -1,5 +1,5 @@
-// Batched products of each head's columns with the head's own matrix, on NVIDIA GPUs. Reads and
-// writes in place of the neighbouring operations' layouts; MLX would copy both.
+// Batched products of each head's columns with that head's matrix, on NVIDIA GPUs. The kernel reads its input and
+// writes its output in the layouts of the neighbouring operations, where MLX would make copies.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -7,13 +7,13 @@ import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./head-product.c" with { type: "text" };
 import type { HeadColumns } from "./latent-attention.ts";
 
-/** Matrices (heads, out, in), or transposed. */
+/** Matrices (heads, out, in), or (heads, in, out) if transposed. */
 export type HeadMatrices = { weight: MlxArray; isTransposed: boolean };
 
-/** Shared memory per CTA of smaller GPUs. */
+/** Bytes of shared memory per CTA on smaller GPUs. */
 const SHARED_MEMORY = 99 * 1024;
 
-/** Tiles per CTA: maximum tiles of 16 rows, and the choices of tiles of 16 columns. */
+/** Maximum tiles of 16 rows per CTA, and the possible numbers of tiles of 16 columns. */
 const MOST_ROW_TILES = 4;
 const COLUMN_TILES = [4, 2] as const;
 
@@ -32,7 +32,7 @@ function sizesOf({ weight, isTransposed }: HeadMatrices) {
     : { heads, inputs: line, outputs: lines };
 }
 
-/** The most column tiles that fit in shared memory together with the most rows. */
+/** Returns the most column tiles that fit in shared memory with MOST_ROW_TILES row tiles, if any. */
 function columnTilesOf(matrices: HeadMatrices): number | undefined {
   const { outputs } = sizesOf(matrices);
   return COLUMN_TILES.find(
@@ -42,7 +42,7 @@ function columnTilesOf(matrices: HeadMatrices): number | undefined {
   );
 }
 
-/** 2 bytes per number, and 16 bytes of padding per row. */
+/** Returns the bytes of shared memory of a CTA: 2 per number, and 16 of padding per row. */
 function sharedMemory(matrices: HeadMatrices, rowTiles: number, columnTiles: number): number {
   const { inputs } = sizesOf(matrices);
   const columns = columnTiles * 16;
@@ -57,7 +57,7 @@ export class HeadProducts {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** Requires fitsHeads -> (T, heads * out) */
+  /** Multiplies x by the matrices -> (T, heads * out). Only for operands that pass fitsHeads. */
   product(x: HeadColumns, matrices: HeadMatrices): MlxArray {
     const { rows: all, first, stride } = x;
     const { weight, isTransposed } = matrices;
@@ -65,7 +65,7 @@ export class HeadProducts {
     const [rows, columns] = all.shape as [number, number];
     const rowTiles = rows <= 16 ? 1 : rows <= 32 ? 2 : MOST_ROW_TILES;
     const columnTiles = columnTilesOf(matrices)!;
-    // Four warps, unless there are fewer tiles.
+    // Uses four warps, or fewer if there are fewer tiles.
     const rowWarps = Math.min(rowTiles, 4 / columnTiles);
     const threads = rowWarps * columnTiles * 32;
     const bytes = sharedMemory(matrices, rowTiles, columnTiles);

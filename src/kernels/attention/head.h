@@ -1,8 +1,8 @@
-// Prepares one head of a token for attention (RMSNorm, then RoPE), one warp per head. Angles and
-// norm weights do not depend on the head, so they are loaded separately, once for several heads.
+// Prepares one head of a token for attention (RMSNorm, then RoPE), one warp per head. Angles and norm weights are the
+// same for all heads, so separate functions load them once for several heads.
 #include "layer.h"
 
-/** RoPE sines and cosines of a position; a lane has those of the pairs lane, lane + 32, ... */
+/** RoPE sines and cosines of a position. A lane has those of feature pairs lane, lane + 32, ... */
 template <int ROTARY_DIMS>
 struct HeadAngles {
   enum { COUNT = (ROTARY_DIMS / 2 + 31) / 32 };
@@ -20,7 +20,7 @@ FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const PRIVATE LayerRope& rope, int 
   return angles;
 }
 
-/** RMSNorm weights of a head; a lane has those of the features lane, lane + 32, ... */
+/** RMSNorm weights of a head. A lane has those of features lane, lane + 32, ... */
 template <int D>
 struct HeadNorm {
   enum { COUNT = (D + 31) / 32 };
@@ -35,7 +35,7 @@ FUNCTION HeadNorm<D> load_norm(const DEVICE float* layer, const DEVICE float* we
   return norm;
 }
 
-/** Norm and RoPE of the head `from` (D), into `head`, D floats of this warp's shared memory. */
+/** Applies RMSNorm and RoPE to the head `from` (D) and writes it to `head`, D floats of this warp's shared memory. */
 template <typename T, int D, int ROTARY_DIMS>
 FUNCTION void prepare_head(
     const DEVICE T* from, IN_SHARED float* head, bool is_normed, const PRIVATE HeadNorm<D>& norm, bool is_rotated,
@@ -49,7 +49,7 @@ FUNCTION void prepare_head(
   if (is_normed) {
     for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
     const float scale = RSQRT(squares / D + norm.epsilon);
-    // Rounded to T, as unfused operations would.
+    // Rounds the normed features to T, as unfused operations would.
     for (int i = 0; i < COUNT; i++) x[i] = float(T(x[i] * scale * norm.weights[i]));
   }
   for (int i = 0; i < COUNT; i++)

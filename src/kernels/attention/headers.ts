@@ -1,4 +1,4 @@
-// The headers of this folder's kernels; those of the host folder are always available.
+// Headers that this folder's kernels include, in addition to those of the host folder.
 import attention from "./attention.h" with { type: "text" };
 import attentionLanes from "./attention-lanes.h" with { type: "text" };
 import attentionTiles from "./attention-tiles.h" with { type: "text" };

@@ -16,6 +16,6 @@
   LatentHeads<OWN, LATENT, ROTARY> heads;
   begin_latent<ROTATED>(heads, queries + long(token) * HEADS * D, layer, position, first_head, HEADS, lane);
   const TokenRange range = split_range<0, false, 1>(position + 1, position + 1, 0);
-  // -1: all tokens are in the KV blocks already, so there is no separate newest one.
+  // Position -1 says that there is no separate newest token: all tokens are in the KV blocks already.
   attend_latents<WARPS * 32>(heads, pool, table, range, -1, tile, tile, lane, thread_index);
   store_latent<1>(heads, token, 0, first_head, HEADS, lane, attended);

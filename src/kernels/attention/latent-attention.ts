@@ -1,6 +1,6 @@
 // Paged latent attention: multi-head latent attention (MLA) with absorbed projections. All heads of a token attend to
-// one vector per token. The whole vector is the key, its first `latent` features are the value. The `rotary` features
-// after them hold the position: RoPE rotates feature 2i with 2i + 1 here, because all checkpoints store them so.
+// one vector per token. The whole vector is the key, its first `latent` features are the value. The other `rotary`
+// features hold the position: RoPE rotates feature 2i with 2i + 1, the order in which all checkpoints store them.
 import type { MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -18,21 +18,21 @@ import { type LayerWork, PackedLayers, type TileSize } from "./paged-attention.t
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
 
-/** One object per layer. `norm`: of the latent features, with the parameters for fusing it. */
+/** A layer's parameters, one object per layer. `norm`: RMSNorm of the latent features, which kernels may fuse. */
 export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
   norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 };
 
-/** Per-head columns of rows (T, columns): head h begins at column first + h * stride. */
+/** One slice of columns per head in rows (T, columns): that of head h begins at column first + h * stride. */
 export type HeadColumns = { rows: MlxArray; first: number; stride: number };
 
-/** A step's queries and vectors, in place in the outputs of their projections. */
+/** A step's queries and latent vectors, read directly from the outputs of their projections. */
 export type LatentRows = {
-  /** (T, heads * latent): query features for the latent part, after absorption. */
+  /** The queries' features for the latent part after absorption, (T, heads * latent). */
   absorbed: MlxArray;
   /** The rotary features of queries. */
   placed: HeadColumns;
-  /** Rows (T, columns): latent features (not yet normed), then rotary ones, at column `first`. */
+  /** Rows (T, columns): from column `first` on the latent features, not yet normed, then the rotary ones. */
   latents: Omit<HeadColumns, "stride">;
 };
 
@@ -43,8 +43,8 @@ export interface LatentAttention {
   /** Size of tiles of consecutive tokens; undefined if each token attends by itself. */
   readonly tile?: TileSize | undefined;
   /**
-   * Decodes the newest token of each of B sequences, and writes its vector to the last KV block ->
-   * (B, heads * latent)
+   * Decodes the newest token of each of B sequences -> (B, heads * latent), and writes the token's vector to the
+   * sequence's last KV block.
    */
   decode(
     rows: LatentRows,
@@ -54,8 +54,8 @@ export interface LatentAttention {
     splits?: number,
   ): MlxArray;
   /**
-   * Writes vectors to their KV slots and attends -> (T, heads * latent). If `tile` is set, `tiles`
-   * (packTiles) of that size.
+   * Writes vectors to their KV slots and attends -> (T, heads * latent). If `tile` is set, `tiles` are tiles of that
+   * size (packTiles).
    */
   attend(
     rows: LatentRows,
@@ -65,12 +65,14 @@ export interface LatentAttention {
     work: LatentWork,
     tiles?: MlxArray,
   ): MlxArray;
-  /** Copies KV blocks, pairs (C * 2) of source and destination; evaluate the result. */
+  /** Copies KV blocks in the pool, given pairs (C * 2) of source and destination, when the result is evaluated. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/** (T, heads, features): the first `features` columns of each head, which must not cross a multiple of the stride. */
+/**
+ * Returns each head's first `features` columns, which must not cross a multiple of the stride: (T, heads, features).
+ */
 export function columnsOf(
   { rows, first, stride }: HeadColumns,
   heads: number,
@@ -98,7 +100,7 @@ export function joinedRows(
   };
 }
 
-/** Parameters for kernels: the latents' norm in place of the queries' norm, which MLA lacks. */
+/** Returns parameters for kernels: the latents' norm takes the place of the queries' norm, which MLA lacks. */
 export function layerOf({ norm, ...work }: LatentWork): LayerWork {
   return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
@@ -107,24 +109,24 @@ export function layerOf({ norm, ...work }: LatentWork): LayerWork {
 const HEADS_PER_WARP = 2;
 const MOST_WARPS = 8;
 
-/** More threads than for plain heads, because a head has many latent features. */
+/** Threads of the merge kernel: more than for plain heads, because a head has many latent features. */
 const MERGE_THREADS = 128;
 
-/** A CTA's work: `rowTiles` times 16 rows, each shared by `team` warps; `heads` per token. */
+/** A CTA's work: `rowTiles` groups of 16 rows, each computed by `team` warps, for `heads` heads per token. */
 type Tiling = { rowTiles: number; team: number; heads: number };
 
-/** All heads of a token in one CTA if they fit, so that its KV blocks are read once. */
+/** Returns the tiling for decoding: all heads of a token in one CTA if they fit, so that KV blocks are read once. */
 function decodeTiling(heads: number): Tiling {
   const rowTiles = heads <= 16 ? 1 : heads <= 32 ? 2 : 4;
   return { rowTiles, team: rowTiles === 4 ? 2 : 4, heads: headsPerGroup(heads, 16 * rowTiles) };
 }
 
-/** More rows would not fit in registers. */
+/** Returns the tiling for prompt chunks, with the most rows whose accumulators fit in registers. */
 function chunkTiling(heads: number): Tiling {
   return { rowTiles: 4, team: 2, heads: headsPerGroup(heads, 64) };
 }
 
-/** Divides the heads evenly among the fewest CTAs. */
+/** Returns the heads per CTA if all heads are divided evenly among the fewest CTAs. */
 function headsPerGroup(heads: number, most: number): number {
   return Math.ceil(heads / Math.ceil(heads / most));
 }
@@ -140,7 +142,7 @@ export class LatentKernels implements LatentAttention {
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers<LatentWork>;
   readonly #warps: number;
-  /** Undefined if tensor cores are not used. */
+  /** The tensor core kernels' tilings; undefined if tensor cores are not used. */
   readonly #tilings: { decode: Tiling; chunks: Tiling } | undefined;
   readonly groups: number;
   readonly tile: TileSize | undefined;
@@ -256,7 +258,7 @@ export class LatentKernels implements LatentAttention {
     });
   }
 
-  /** Launches a kernel of latent-tiles.h; `groups`: grid size along z. */
+  /** Launches a kernel of latent-tiles.h. `groups` is the grid size along z. */
   #tiled(
     name: string,
     body: string,
@@ -292,7 +294,7 @@ export class LatentKernels implements LatentAttention {
     return this.#kernels.run(name, body, inputs, "attended", launch, sharedMemory);
   }
 
-  /** The attention output, or the splits' partial results. */
+  /** Returns shape and type of the attention output or, with several splits, of the splits' partial results. */
   #output(tokens: number, splits: number) {
     const { heads, latent } = this.#shape;
     return splits === 1
@@ -300,7 +302,7 @@ export class LatentKernels implements LatentAttention {
       : { shape: [tokens, heads, splits, latent + 2], dtype: "float32" as const };
   }
 
-  /** parts (tokens, heads, splits, latent + 2) */
+  /** Merges the splits' partial results, parts (tokens, heads, splits, latent + 2). */
   #merge(parts: MlxArray, layer: MlxArray): MlxArray {
     const [tokens, heads, splits] = parts.shape as [number, number, number];
     const { latent } = this.#shape;

@@ -1,5 +1,5 @@
-// Latent attention (MLA) of prompt chunks with tensor cores; CUDA only. A CTA has a tile: a few consecutive tokens of
-// one sequence, with HEADS_EACH heads of each.
+// Latent attention (MLA) of prompt chunks with tensor cores; CUDA only. A CTA has a tile: HEADS_EACH heads of a few
+// consecutive tokens of one sequence.
 //
 // Inputs: absorbed and placed, as in latent-decode-tiles.c; layer (layer.h, with D = LATENT); pool (blocks, 1, 32,
 // LATENT + ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c; tiles (packTiles).

@@ -29,8 +29,8 @@
   if (range.begin < range.end && !is_newest_first) fetch_first();
   const Rotation* rotations = ROTATED ? compute_rotations<Rows>(memory, layer, position, 1, thread_index) : nullptr;
   if (has_newest) {
-    // MLX assumes that inputs are constant. CTAs with other heads of this token write identical values, and each
-    // reads only its own writes; nothing else reads this slot before the next launch.
+    // Writes an input, which MLX assumes to be constant. CTAs with other heads of this token write identical values,
+    // each CTA reads only its own writes, and nothing else reads this slot before the next launch.
     T* slot = const_cast<T*>(pool) + (long(table[position / 32]) * 32 + position % 32) * Rows::D;
     SHARED float squares[Rows::THREADS / 32];
     write_latent<Rows::THREADS, LATENT, ROTARY, ROTATED>(

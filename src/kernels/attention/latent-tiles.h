@@ -12,13 +12,13 @@
 /** A tile of tokens is one KV block. */
 constexpr int TILE_TOKENS = 32;
 
-/** A warp's queries, accumulators and softmax; a lane has rows lane / 4 and lane / 4 + 8. */
+/** A warp's queries, accumulators and softmax. A lane has rows lane / 4 and lane / 4 + 8 of the warp's 16. */
 template <typename Type, int LATENT_FEATURES, int ROTARY_FEATURES, int ROW_TILES, int WARPS_OF_TEAM>
 struct LatentRows {
   typedef Type T;
   static constexpr int LATENT = LATENT_FEATURES, D = LATENT_FEATURES + ROTARY_FEATURES, TEAM = WARPS_OF_TEAM;
   static constexpr int THREADS = ROW_TILES * TEAM * 32, STRIDE = (D + 8) * 2;
-  /** Per warp: STEPS of 16 query features, and COLUMNS of the values. */
+  /** A warp's part of the features: STEPS times 16 query features, and COLUMNS of the values. */
   static constexpr int STEPS = (D / 16 + TEAM - 1) / TEAM, COLUMNS = LATENT / TEAM;
   unsigned query[STEPS][4];
   float sum[COLUMNS / 8][4], top[2], total[2];
@@ -29,7 +29,7 @@ struct Rotation {
   float sine, cosine;
 };
 
-/** A row's query: latent features, rotary features and their rotations. Null without a row. */
+/** A row's query: latent features, rotary features and their rotations. The pointers are null for unused rows. */
 template <typename T>
 struct LatentQuery {
   const T* absorbed;
@@ -38,9 +38,9 @@ struct LatentQuery {
 };
 
 /**
- * Computes the RoPE rotations of `count` positions, starting at `position`, into the end of
- * attend_tiles' shared memory, which is unused until then. In a rolled loop of its own: inlined
- * into the unrolled query loads, instruction fetch took most of the launch.
+ * Computes the RoPE rotations of `count` positions from `position` on, into the end of attend_tiles' shared memory,
+ * which is unused until then. A separate rolled loop, because inlined into the unrolled query loads it made
+ * instruction fetch take most of the launch.
  */
 template <typename Rows>
 FUNCTION const Rotation* compute_rotations(unsigned memory, const float* layer, int position, int count, int thread_index) {
@@ -56,7 +56,7 @@ FUNCTION const Rotation* compute_rotations(unsigned memory, const float* layer, 
   return rotations;
 }
 
-/** Features `d` and `d` + 1 of a query, with RoPE applied. */
+/** Returns features `d` and `d` + 1 of a query, with RoPE applied. */
 template <int LATENT, bool ROTATED, typename T>
 FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   if (d < LATENT) return *reinterpret_cast<const unsigned*>(query.absorbed + d);
@@ -67,7 +67,7 @@ FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   return pack_pair(a * by.cosine - b * by.sine, a * by.sine + b * by.cosine, query.placed);
 }
 
-/** Loads `part` of the queries of a lane's two rows, and resets softmax and accumulators. */
+/** Loads part `part` of the queries of a lane's two rows, and resets softmax and accumulators. */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
     Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], int part, int lane) {
@@ -85,7 +85,7 @@ FUNCTION void begin_rows(
   }
 }
 
-/** Starts copying a KV block to shared address `to`. Tokens from `count` on are zero-filled. */
+/** Starts to copy a KV block to shared address `to`. Tokens from index `count` on are zero-filled. */
 template <typename Rows>
 FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, int count, int thread_index) {
   constexpr int PACKS = Rows::D / 8, ALL = TILE_TOKENS * PACKS;
@@ -100,9 +100,9 @@ FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, i
 }
 
 /**
- * Attends to the tokens of a range that starts at a block boundary and whose first tile is already
- * being fetched. `memory`: two tiles, then 16 bytes per thread for every 8 tokens of a tile.
- * `last`: the last position that each of a lane's two rows attends to.
+ * Attends to the tokens of a range, which starts at a block boundary and whose first tile is already being copied.
+ * `memory` holds two tiles, then 16 bytes per thread for every 8 tokens of a tile. `last` has the last position that
+ * each of a lane's two rows attends to.
  */
 template <typename Rows>
 FUNCTION void attend_tiles(
@@ -112,7 +112,7 @@ FUNCTION void attend_tiles(
   const typename Rows::T* type = nullptr;
   const int part = warp % TEAM;
   const unsigned partial_scores = memory + 2 * TILE_TOKENS * STRIDE;
-  // Lane addresses for ldmatrix. For keys: 8 rows, their next 8 columns, then both for the next 8 rows.
+  // Addresses of this lane's rows for ldmatrix. Keys: 8 rows, their next 8 columns, both for the next 8 rows.
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16 + part * Rows::STEPS * 32;
   const unsigned own_value = lane % 16 * STRIDE + lane / 16 * 16 + part * Rows::COLUMNS * 2;
   const float scale = layer[LAYER_SCALE] * 1.44269504f; // log2(e): the softmax uses powers of 2
@@ -143,7 +143,7 @@ FUNCTION void attend_tiles(
     #pragma unroll
     for (int n = 0; n < SCORES; n++) {
       for (int r = 0; r < 4; r++) score[n][r] = 0;
-      // All warps of the team add in the same order, so that their scores are identical.
+      // All warps of the team add the partial scores in the same order, so that their sums are identical.
       #pragma unroll
       for (int w = 0; w < TEAM; w++)
         add_shared(score[n], partial_scores + (((warp - part + w) * SCORES + n) * 32 + lane) * 16);

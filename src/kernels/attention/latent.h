@@ -1,12 +1,12 @@
 // Latent attention (MLA): all heads of a token share one vector per token. The whole vector is the key, its first
-// LATENT features are the value. RoPE rotates the ROTARY features after them in adjacent pairs. A CTA loads a tile of
-// vectors into shared memory, and each warp attends to it with HEADS heads.
+// LATENT features are the value. RoPE rotates the other ROTARY features in adjacent pairs. A CTA loads a tile of
+// vectors into shared memory, and each warp attends to the tile with HEADS heads.
 #include "attention.h"
 
-/** Tokens per tile, such that shared memory stays below Metal's 32 KiB per CTA. */
+/** Tokens per tile, few enough that shared memory stays below Metal's 32 KiB per CTA. */
 enum { LATENT_TILE = 8 };
 
-/** A vectorized load of WIDE features; a vector has PACKS of them. */
+/** WIDE features, loaded as one access. A vector has PACKS packs. */
 template <typename T, int D>
 struct LatentPack {
   enum { WIDE = sizeof(T) == 2 && D % 8 == 0 ? 8 : D % 4 == 0 ? 4 : D % 2 == 0 ? 2 : 1, PACKS = D / WIDE };
@@ -15,7 +15,7 @@ struct LatentPack {
   };
 };
 
-/** Feature `d` of a query or a token's vector `from`, with RoPE applied. */
+/** Returns feature `d` of `from`, a query or a token's vector, with RoPE applied. */
 template <int LATENT, bool ROTATED, typename T>
 FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, int position, int d) {
   if (!ROTATED || d < LATENT) return float(from[d]);
@@ -25,7 +25,7 @@ FUNCTION float latent_feature(const DEVICE T* from, const DEVICE float* layer, i
   const float magnitude = layer[LAYER_ROPE_MAGNITUDE];
   const float a = float(from[LATENT + 2 * pair]) * magnitude;
   const float b = float(from[LATENT + 2 * pair + 1]) * magnitude;
-  // Rounded to T, as unfused operations would.
+  // Rounds the rotated feature to T, as unfused operations would.
   return float(T((d - LATENT) % 2 == 0 ? a * cosine - b * sine : a * sine + b * cosine));
 }
 
@@ -51,14 +51,14 @@ FUNCTION void write_latent(
   }
 }
 
-/** A warp's heads in registers: query, accumulator, softmax; a lane has every 32nd feature. */
+/** A warp's heads in registers: query, accumulator, softmax. A lane has every 32nd feature. */
 template <int HEADS, int LATENT, int ROTARY>
 struct LatentHeads {
   enum { EACH = (LATENT + ROTARY + 31) / 32, VALUES = (LATENT + 31) / 32 };
   float query[HEADS][EACH], sum[HEADS][VALUES], top[HEADS], total[HEADS];
 };
 
-/** Loads the queries of HEADS of a token's `all` heads, starting at head `first`. */
+/** Loads the queries of HEADS heads, from head `first` on; a token has `all` heads. */
 template <bool ROTATED, int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void begin_latent(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const DEVICE T* queries, const DEVICE float* layer,
@@ -78,7 +78,7 @@ FUNCTION void begin_latent(
   }
 }
 
-/** Attends to the `count` tokens of a tile. Unrolled, so that the state stays in registers. */
+/** Attends to the `count` tokens of a tile. The loops are unrolled, so that the heads' state stays in registers. */
 template <int HEADS, int LATENT, int ROTARY, typename T>
 FUNCTION void attend_tile(
     PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, const IN_SHARED T* tile, int count, int lane) {
@@ -116,7 +116,7 @@ FUNCTION void attend_tile(
   }
   #pragma unroll
   for (int t = 0; t < LATENT_TILE; t++) {
-    // The tile may contain anything, even NaN, after the last token.
+    // Skips tile rows after the last token, which may contain anything, even NaN.
     if (t >= count) continue;
     #pragma unroll
     for (int i = 0; i < Heads::VALUES; i++) {
@@ -128,8 +128,8 @@ FUNCTION void attend_tile(
 }
 
 /**
- * Attends to the tokens of a range with THREADS threads; all warps of the CTA must call it. The vector of the token
- * at `newest_position` is not in the pool (blocks, 1, 32, LATENT + ROTARY) yet, but at `newest`.
+ * Attends to the tokens of a range; all THREADS threads of the CTA must call it. The newest token, at
+ * `newest_position`, is not in the pool (blocks, 1, 32, LATENT + ROTARY) yet: its vector is at `newest`.
  */
 template <int THREADS, int HEADS, int LATENT, int ROTARY, typename T, typename Pack>
 FUNCTION void attend_latents(
@@ -151,7 +151,7 @@ FUNCTION void attend_latents(
   }
 }
 
-/** Writes output or, with SPLITS, partial results, as store_attention does with D = LATENT. */
+/** Writes the output or, with SPLITS above 1, partial results, as store_attention does with D = LATENT. */
 template <int SPLITS, int HEADS, int LATENT, int ROTARY, typename Out>
 FUNCTION void store_latent(
     const PRIVATE LatentHeads<HEADS, LATENT, ROTARY>& heads, int token, int split, int first, int all,

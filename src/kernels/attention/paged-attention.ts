@@ -20,12 +20,12 @@ import warpgroupChunksBody from "./warpgroup-chunks.c" with { type: "text" };
 
 export type PagedShape = { heads: number; kvHeads: number; headDim: number };
 
-/** (blocks, kvHeads, 32, D) each. */
+/** A layer's pools of keys and values, (blocks, kvHeads, 32, D) each. */
 export type Pools = { keys: MlxArray; values: MlxArray };
 
 type RopeNumbers = { wavelengths: MlxArray; magnitude: number };
 
-/** RoPE of all tokens of sequences longer than `beyond`. */
+/** RoPE parameters of all tokens of sequences longer than `beyond`. */
 type LongRope = RopeNumbers & { beyond: number };
 
 /** A layer's attention parameters: one object per layer. */
@@ -33,21 +33,21 @@ export type LayerWork = {
   norms?:
     | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
     | undefined;
-  /** An earlier layer wrote keys and values; qkv has only queries. */
+  /** Whether an earlier layer has written keys and values, so that qkv has only queries. */
   sharesKv?: boolean | undefined;
   rope?: (RopeNumbers & { dims: number; long?: LongRope | undefined }) | undefined;
   scale: number;
   window?: number | undefined;
-  /** Attention within chunks of `window` tokens (Llama 4) instead of a sliding window. */
+  /** Whether tokens attend within chunks of `window` tokens (Llama 4) instead of a sliding window. */
   chunked?: boolean | undefined;
   sinks?: MlxArray | undefined;
   softcap?: number | undefined;
 };
 
-/** Attention of prompt chunks: tiles of consecutive tokens of a sequence. */
+/** Attention of prompt chunks, by tiles of consecutive tokens of a sequence. */
 export type ChunkAttention = {
   readonly tile: TileSize;
-  /** queries (T, heads * D) over their KV blocks, up to their positions -> (T, heads * D) */
+  /** Attends from queries (T, heads * D) to their sequences' KV blocks, each up to its position -> (T, heads * D). */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -58,16 +58,16 @@ export type ChunkAttention = {
   ): MlxArray;
 };
 
-/** Paged attention as the KV store uses it: kernels here, plain arithmetic in tests. */
+/** Paged attention as the KV store calls it: implemented by kernels, or in tests by plain arithmetic. */
 export interface BlockAttention {
   /**
    * Decodes the newest token of each sequence: qkv (B, (heads + 2 kvHeads) * D) -> (B, heads * D). Its key and value
-   * are written to the sequence's last KV block. With `sharesKv` qkv has only queries, here and in `prepare`.
+   * are written to the sequence's last KV block. With `sharesKv`, qkv has only queries, here and in `prepare`.
    */
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /**
-   * qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with norm and RoPE.
-   * `lastQueries`: only the queries of each sequence's last token are used; others may be undefined.
+   * Applies norm and RoPE to qkv (T, ...), writes keys and values to their KV slots and returns queries (T, heads *
+   * D). With `lastQueries` only the query of each sequence's last token is used, and others may be undefined.
    */
   prepare(
     qkv: MlxArray | PendingProduct,
@@ -76,7 +76,7 @@ export interface BlockAttention {
     work: LayerWork,
     lastQueries?: boolean,
   ): MlxArray;
-  /** queries (T, heads * D) over their KV blocks, up to their positions -> (T, heads * D) */
+  /** Attends from queries (T, heads * D) to their sequences' KV blocks, each up to its position -> (T, heads * D). */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -84,16 +84,16 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Maximum splits per sequence that a cluster merges itself, without a merge launch, and CTAs that run at once. */
+  /** Decoding in clusters, which need no merge launch: maximum splits per sequence, and CTAs that run at once. */
   readonly clustered?: { splits: number; groups: number } | undefined;
-  /** Undefined if there is no kernel for tiles of tokens. */
+  /** Attention by tiles of tokens; undefined if there is no kernel for it. */
   readonly chunks?: ChunkAttention | undefined;
-  /** Copies KV blocks in a pool, pairs (C * 2) of source and destination; evaluate the result. */
+  /** Copies KV blocks in a pool, given pairs (C * 2) of source and destination, when the result is evaluated. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/** Block tables: their width, then each sequence's length and blocks, padded to the width. */
+/** Packs block tables: their width, then each sequence's length and blocks, padded to the width. */
 export function packTables(
   rows: readonly { length: number; blocks: readonly number[] }[],
   width: number,
@@ -104,29 +104,29 @@ export function packTables(
   for (const [row, { length, blocks }] of rows.entries()) {
     const at = 1 + row * (1 + width);
     packed[at] = length;
-    // Released blocks are never attended to, but kernels may load them; the scratch block stands in.
+    // Released blocks are replaced by the scratch block: they are never attended to, but kernels may load them.
     for (let i = 0; i < blocks.length; i++)
       packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
   }
   return packed;
 }
 
-/** `isLong`: the token's sequence is rotated by `LongRope`. */
+/** A token's position, KV slot, and row of the block tables. `isLong`: its sequence uses `LongRope`. */
 export type Place = { position: number; slot: number; row: number; isLong?: boolean | undefined };
 
-/** Each token's position, KV slot (inverted if the token is long), and its sequence's row of the block tables. */
+/** Packs three integers per token: position, KV slot (bitwise inverted if `isLong`), row of the block tables. */
 export function packPlaces(tokens: readonly Place[]): Int32Array {
   return Int32Array.from(
     tokens.flatMap(({ position, slot, row, isLong }) => [position, isLong ? ~slot : slot, row]),
   );
 }
 
-/** Maximum rows per tile; rows per token: query heads per KV head, or 1 if tiles count tokens. */
+/** Maximum rows per tile, and rows per token: query heads per KV head, or 1 if a row is a token. */
 export type TileSize = { readonly most: number; readonly perToken: number };
 
 /**
- * The first row and the number of rows of each tile, longest context first, so that long tiles do not start last.
- * Empty tiles pad their number, because each number of tiles is a launch configuration of its own.
+ * Packs the first row and the number of rows of each tile, longest context first, so that long tiles do not start
+ * last. Pads with empty tiles to a multiple of 8, because each distinct number of tiles needs a launch configuration.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
@@ -150,8 +150,8 @@ export function packTiles(
 }
 
 /**
- * Query heads of one KV head that a CTA computes together, such that shared memory stays below 32
- * KiB on Metal, 48 KiB on CUDA.
+ * Returns the query heads of one KV head that a CTA computes together, few enough that shared memory stays below 32
+ * KiB on Metal and 48 KiB on CUDA.
  */
 function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boolean): number {
   const most = (byTensorCores ? 8 : 4) / (headDim > 128 ? 2 : 1);
@@ -159,26 +159,26 @@ function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boo
 }
 
 const WARPS = 8;
-/** Heads per warp in prepare.c, which share the token's sines and cosines. */
+/** Heads per warp in prepare.c, all of one token, whose sines and cosines they share. */
 const PREPARED_HEADS = 8;
 /**
- * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several fit on an SM;
- * and for large heads, whose accumulators of 8 warps exceed shared memory.
+ * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several CTAs fit on an SM. Also for large
+ * heads, because accumulators of 8 warps would exceed shared memory.
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
-/** The maximum portable cluster size. */
+/** CUDA's maximum portable cluster size. */
 const MOST_CLUSTERED = 8;
-/** With more CTAs, clusters above two wait for enough free SMs; a merge launch is faster then. */
+/** Maximum CTAs in clusters of more than two, which wait for free SMs: with more a merge launch is faster. */
 const MOST_IN_CLUSTERS = 256;
 
-/** A kernel for prompt chunks. `rows` per tile: a token has one per query head of a KV head. */
+/** A kernel for prompt chunks. `rows`: maximum per tile; a token has a row for each query head of a KV head. */
 type ChunkKernel = {
   name: string;
   body: string;
   rows: number;
   threads: number;
-  /** On Hopper: CTAs of a persistent grid, or 0 for one CTA per tile and KV head. */
+  /** Hopper's kernel: CTAs of the persistent grid, or 0 for one CTA per tile and KV head. */
   groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
@@ -187,26 +187,26 @@ type ChunkKernel = {
 /** Parameters of warpgroup-chunks.c: CTAs of the grid (the SMs), keys per step, ring stages. */
 export type WarpgroupChunks = { groups: number; keys?: number; stages?: number };
 
-/** Two consumer warpgroups and a producer. */
+/** Threads of warpgroup-chunks.c: two consumer warpgroups and a producer warpgroup. */
 const LOADED_THREADS = 384;
 /** TMA descriptors per CTA: keys and values. */
 const MAPS = 2;
 
-/** Shared memory holds the queries and the stages of keys and values, 2 bytes per number. */
+/** Chooses the kernel for a head size. Shared memory: queries, and stages of keys and values, 2 bytes per number. */
 function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
   if (hopper && [64, 128, 256].includes(headDim)) {
-    // The largest tile whose accumulators fit in registers, and stages in 227 KiB of shared memory.
+    // Uses the largest tile whose accumulators fit in registers, and stages that fit in 227 KiB.
     const isWide = headDim > 128;
     const { keys = isWide ? 64 : 128, stages = isWide ? 2 : 3 } = hopper;
     const [rows, groups] = [128, isWide ? 0 : hopper.groups];
-    // Plus mbarriers and alignment.
+    // Shared memory also holds mbarriers and padding for alignment.
     const barriers = 5 * stages + 2;
     const sharedMemory = (rows + 2 * stages * keys) * headDim * 2 + barriers * 8 + 1024;
     const template = { KEYS: keys, STAGES: stages, GROUPS: groups };
     const [name, body] = ["warpgroup_chunks", warpgroupChunksBody];
     return { name, body, rows, threads: LOADED_THREADS, groups, sharedMemory, template };
   }
-  // The largest tile that fits in registers, and in the 99 KiB of shared memory per CTA of smaller GPUs.
+  // Uses the largest tile that fits in registers, and in the 99 KiB of shared memory per CTA of smaller GPUs.
   const [warps, rowTiles, keys] = [4, headDim > 128 ? 1 : 2, 32];
   const rows = warps * rowTiles * 16;
   const sharedMemory = (rows + 4 * keys) * (headDim + 8) * 2;
@@ -221,14 +221,14 @@ export class PagedAttention implements BlockAttention {
   readonly #kernels: KernelCache;
   readonly #layers: PackedLayers<LayerWork>;
   readonly #queries: number;
-  /** On NVIDIA GPUs, if the head size fits the layout of tensor cores. */
+  /** Whether tensor cores are used: on NVIDIA GPUs, if the head size fits their layout. */
   readonly #byTensorCores: boolean;
   readonly clustered: BlockAttention["clustered"];
   readonly chunks: ChunkAttention | undefined;
   readonly #bounded: KernelCaches;
   readonly #promptHeads: Pick<PromptHeads, "prepared"> | undefined;
 
-  /** `hopper`, `promptHeads`: for Hopper GPUs only. */
+  /** `hopper` and `promptHeads` are given only on Hopper GPUs. */
   constructor(
     language: Language,
     shape: PagedShape,
@@ -322,12 +322,12 @@ export class PagedAttention implements BlockAttention {
     this.#layers.free();
   }
 
-  /** Tiles of prompt chunks, on the tensor cores of NVIDIA GPUs. */
+  /** Returns attention by tiles of prompt chunks on NVIDIA tensor cores; undefined if unsupported. */
   #makeChunks(hopper: WarpgroupChunks | undefined): ChunkAttention | undefined {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    // Hopper's kernel has tiles of rows, which may split a token; the other one has tiles of whole tokens.
+    // Tiles of Hopper's kernel count rows and may split a token; those of the other kernel count whole tokens.
     const perToken = heads / kvHeads;
     const tile =
       groups === undefined
@@ -384,7 +384,7 @@ export class PagedAttention implements BlockAttention {
     });
   }
 
-  /** The splits of a sequence are the CTAs of a cluster, which merges their results itself. */
+  /** Decodes with a sequence's splits as CTAs of a cluster, which merges their results itself. */
   #clusterAttention(
     inputs: Readonly<Record<string, MlxArray>>,
     tokens: number,
@@ -418,7 +418,7 @@ export class PagedAttention implements BlockAttention {
     return isMany || this.#shape.headDim > 256 ? FEWER_WARPS : WARPS;
   }
 
-  /** Macros that select the headers' variants. */
+  /** Macros that select the headers' implementations. */
   get #defines(): readonly string[] {
     return this.#byTensorCores ? ["TENSOR_CORES"] : [];
   }
@@ -472,7 +472,7 @@ export class PagedAttention implements BlockAttention {
     };
   }
 
-  /** Template arguments of kernels that attend; `sharesKv` makes no difference to them. */
+  /** Template arguments of kernels that attend. `sharesKv` is left out, because it does not change these kernels. */
   #attentionTemplate(work: LayerWork) {
     const { window = 0, chunked = false, softcap, sinks } = work;
     return {
@@ -485,7 +485,7 @@ export class PagedAttention implements BlockAttention {
   }
 }
 
-/** Layers' parameters as kernels and CPU operations read them (layer.h), packed once. */
+/** Packs layers' parameters as kernels and CPU operations read them (layer.h), once per layer. */
 export class PackedLayers<Work extends object> {
   readonly #headDim: number;
   readonly #layerOf: (work: Work) => LayerWork;
@@ -508,8 +508,8 @@ export class PackedLayers<Work extends object> {
 }
 
 /**
- * float32: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks; wavelengths and
- * magnitude of long sequences. The caller frees it.
+ * Packs float32 numbers: scale, eps, softcap, magnitude; three norms (D each); wavelengths; sinks; wavelengths and
+ * magnitude of long sequences. The caller frees the array.
  */
 function packWork(work: LayerWork, headDim: number): MlxArray {
   using _ = new Scope();

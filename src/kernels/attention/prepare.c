@@ -14,8 +14,8 @@
   const LayerRope rope =
       layer_rope<D, ROTARY_DIMS, LONG_BEYOND, SINKS ? HEADS : 0>(layer, is_long_slot<LONG_BEYOND>(packed));
   const DEVICE T* from = qkv + long(token) * ALL_HEADS * D;
-  // Destination of a head. MLX assumes that inputs are constant, so later launches that read these
-  // slots take this launch's output as an input.
+  // Destination of a head: the queries output, or a KV slot. MLX assumes that inputs are constant, so later launches
+  // that read these slots take this launch's output as an input.
 #define PREPARED_AT(index) \
   ((index) < HEADS \
        ? queries + (long(token) * HEADS + (index)) * D \
@@ -25,8 +25,8 @@
   ((index) < HEADS                ? layer + LAYER_QUERY_NORM \
    : (index) >= HEADS + KV_HEADS ? layer_value_norm<D>(layer) \
                                   : layer_key_norm<D>(layer))
-  // A lane has EACH features of the first half of a head and the matching ones of the second, which
-  // RoPE rotates together.
+  // A lane has EACH features of a head's first half and the matching features of the second half, because RoPE
+  // rotates the two halves together.
   constexpr bool IS_WHOLE = (D == 64 || D == 128 || D == 256) && (ROTARY_DIMS == 0 || ROTARY_DIMS == D);
   constexpr int EACH = IS_WHOLE ? D / 64 : 1;
   struct alignas(EACH * sizeof(T)) Part {
@@ -58,7 +58,7 @@
         const DEVICE float* norm = NORM_OF(index);
         for (int mask = 16; mask > 0; mask /= 2) squares += SHUFFLE_XOR(squares, mask);
         const float scale = RSQRT(squares / D + layer[LAYER_NORM_EPS]);
-        // Rounded to T, as unfused operations would.
+        // Rounds the normed features to T, as unfused operations would.
         for (int h = 0; h < 2; h++) {
           const Factors factors = *reinterpret_cast<const DEVICE Factors*>(norm + h * (D / 2) + lane * EACH);
           for (int e = 0; e < EACH; e++) head[h][e] = float(T(head[h][e] * scale * factors.x[e]));

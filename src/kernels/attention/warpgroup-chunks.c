@@ -31,12 +31,12 @@
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
   constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
   const int items = tiles_shape[0] / 2 * KV_HEADS;
-  // One work item: a tile and a KV head; a CTA has one per lap. An item after the last has no rows.
-  // `position` is that of its first token.
+  // A work item is a tile and a KV head; a CTA has one item per lap. Items past the last one have no rows. `position`
+  // is the position of the item's first token.
   struct Item {
     int first, count, kv, position;
   };
-  // The token of the item's first row, and the row's index among that token's heads.
+  // token_of: the token of the item's first row. offset_of: the row's index among that token's query heads.
   auto token_of = [](const Item& item) { return item.first / HEADS_PER_KV; };
   auto offset_of = [](const Item& item) { return item.first % HEADS_PER_KV; };
   auto item_of = [&](int lap) {
@@ -83,7 +83,7 @@
   BARRIER;
   if (warp >= WARPS) {
     setmaxnreg_dec<40>();
-    // Visits all steps of this CTA in order, with the stage of each and how often that was used before.
+    // Visits all steps of this CTA in order, with each step's stage and how many times that was filled before.
     auto walk = [&](auto visit) {
       Item item = first_item;
       int n = 0;
@@ -124,7 +124,7 @@
     } else if (warp == WARPS + 2) {
       walk([&](const Item& item, int step, int stage, int uses) {
         barrier_wait(values_arrived(stage), uses % 2);
-        // Masked tokens have weight zero, but zero times NaN is NaN, so their values must be zero.
+        // Zeroes the values of masked tokens: their weight is zero, but zero times NaN is NaN.
         const int first = WINDOW > 0 ? oldest_seen<WINDOW, CHUNKED>(item.position) - step * KEYS : 0;
         const int last = newest_of(item) - step * KEYS;
         if (first > 0 || last < KEYS - 1) {
@@ -140,19 +140,19 @@
   } else {
     setmaxnreg_inc<232>();
     const int warpgroup = warp / 4;
-    // Offset of a tile row in queries and in the output.
+    // Offset of an item's row in the queries and in the output.
     auto place_of = [&](const Item& item, int row) {
       const int at = offset_of(item) + row;
       return (long(token_of(item) + at / HEADS_PER_KV) * HEADS + item.kv * HEADS_PER_KV + at % HEADS_PER_KV) * D;
     };
-    // Barrier for the four warps of this warpgroup.
+    // Synchronizes the four warps of this warpgroup.
     int syncs = 0;
     auto sync_warpgroup = [&] {
       WARP_BARRIER;
       if (lane == 0) barrier_arrive(sync_barrier_of(warpgroup));
       barrier_wait(sync_barrier_of(warpgroup), syncs++ % 2);
     };
-    // Each warpgroup copies its own queries. Rows past the end of the tile repeat the last one.
+    // Copies this warpgroup's queries. Rows past the end of the tile repeat its last row.
     auto fetch_queries = [&](const Item& item) {
       const int thread = thread_index % 128, pack = thread % PACKS;
       #pragma unroll 1
@@ -179,7 +179,7 @@
             advance_operand(own_keys, k / 4 * KEYS * LINE_BYTES + k % 4 * 32), k > 0, queries);
       wgmma_commit();
     };
-    // `adds`: accumulate onto the tile's earlier steps; otherwise start at zero.
+    // Multiplies weights by values. `adds`: adds to the sum of the tile's earlier steps, else starts at zero.
     auto multiply_values = [&](unsigned at, bool adds) {
       const auto own_values = wgmma_operand(at, KEYS * LINE_BYTES);
       #pragma unroll
@@ -201,7 +201,7 @@
       whole_end = (lowest + 1) / KEYS;
       whole_begin = (oldest_seen<WINDOW, CHUNKED>(highest) + KEYS - 1) / KEYS;
     };
-    // An attention sink is a score without a value; one of the four lanes of a row counts it.
+    // Starts the softmax of two rows. A sink is a score without a value; one of a row's four lanes counts it.
     auto begin_rows = [&] {
       for (int r = 0; r < 2; r++) {
         const int head = item.kv * HEADS_PER_KV + (offset + row + r * 8) % HEADS_PER_KV;
@@ -230,7 +230,7 @@
             if (key > last || (WINDOW > 0 && key < first)) score[j / 2 * 4 + r * 2 + j % 2] = -3e38f;
           }
         }
-      // Even and odd columns separately, which shortens the dependency chain.
+      // Finds the maxima of even and odd columns separately, which shortens the dependency chain.
       float most[4] = {score[0], score[1], score[2], score[3]};
       #pragma unroll
       for (int i = 4; i < KEYS / 2; i++) most[i % 4] = fmaxf(most[i % 4], score[i]);
@@ -247,7 +247,7 @@
         top[r] = exceeds_lag ? most[r] : top[r];
       }
     };
-    // Turns scores into softmax weights and adds them to the denominators.
+    // Converts scores to softmax weights and adds them to the denominators.
     auto weigh = [&] {
       float all[2] = {total[0] * keep[0], total[1] * keep[1]};
       #pragma unroll
@@ -280,7 +280,7 @@
     fetch_queries(item);
     await_queries();
     int stage = 0, uses = 0, step = begin_of(item), n = 0;
-    // The first step has no earlier values: its keys are multiplied instead and the result is discarded.
+    // The first step has no earlier values: it multiplies its keys instead, and the result is discarded.
     unsigned own_values = keys_at(0);
     int value_stage = 0, value_uses = 0;
     Item done = {};
@@ -301,7 +301,7 @@
       const float totals[2] = {total[0], total[1]};
       if (begins) begin_rows();
       find_tops(step);
-      // The value products have finished meanwhile.
+      // The products with values have finished by now.
       wgmma_wait<0>(sum);
       if (lane == 0) barrier_arrive(n > 0 ? values_empty(value_stage) : keys_empty(0));
       if (begins) {

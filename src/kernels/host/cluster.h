@@ -2,16 +2,16 @@
 // access each other's shared memory (DSMEM). CUDA with compute capability 9.0 only. The tests'
 // emulator (test/support/emulator) implements the same functions for a CPU.
 
-/** Barrier for all threads of the cluster. Earlier shared-memory writes are visible after it. */
+/** Waits for all threads of the cluster, and makes their earlier shared-memory writes visible. */
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-/** The barrier in two halves: no thread passes the wait before all threads have arrived. */
+/** cluster_barrier in two halves: no thread passes cluster_wait before all threads have called cluster_arrive. */
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-/** Arrives at the mbarrier (bulk.h) at the same shared address in CTA `index` of the cluster. */
+/** Arrives at the mbarrier (bulk.h) that CTA `index` of the cluster has at shared address `at`. */
 __device__ __forceinline__ void barrier_arrive_at(int index, unsigned at) {
   asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(at), "r"(index) : "memory");
@@ -25,8 +25,8 @@ __device__ __forceinline__ void load_shared_of(int index, float (&four)[4], unsi
 }
 
 /**
- * Starts a copy of `bytes` (a multiple of 16) from this CTA's shared memory, fenced before, to CTA `index` of the
- * cluster, whose mbarrier (bulk.h) counts the bytes. This CTA must not exit before the copy is complete.
+ * Starts a copy of `bytes` (a multiple of 16) from this CTA's shared memory to CTA `index` of the cluster, whose
+ * mbarrier (bulk.h) counts it. Call fence_proxy_async before; this CTA must not exit before the copy is complete.
  */
 __device__ __forceinline__ void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned barrier) {
   asm volatile("{ .reg .u32 there, counted; mapa.shared::cluster.u32 there, %0, %4;\nmapa.shared::cluster.u32 counted, %3, %4;\n"

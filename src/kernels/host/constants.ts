@@ -1,4 +1,4 @@
-// Numbers that launches take, each list made once. MLX gives arrays of fewer than 8 elements to Metal in
+// Constant arrays that launches take as inputs, each made once. MLX gives arrays of fewer than 8 elements to Metal in
 // another address space. On NVIDIA GPUs it keeps those of at most 8 bytes in memory that the CPU
 // writes to all the time: a kernel that read one waited for it, for up to 20 us (docs/log.md). Values
 // computed on the GPU stay in device memory.
@@ -14,7 +14,7 @@ import { Recent } from "./recent.ts";
 const FEWEST = 8;
 const COUNTERS = 64;
 /**
- * Maximum entries, for several models. MLX counts references: recorded and running steps keep evicted constants
+ * Maximum constants, for several models. MLX counts references, so recorded and running steps keep evicted constants
  * alive.
  */
 const MOST = 256;
@@ -24,14 +24,14 @@ export class Constants {
   readonly #counters = new WeakMap<MlxArray, number>();
   #owners = 0;
 
-  /** float32, padded with zeros. */
+  /** Returns these numbers as float32, padded with zeros. */
   floats(...values: readonly number[]): MlxArray {
     return this.#of(`floats ${values.join()}`, () => Float32Array.from(padded(values)));
   }
 
   /**
-   * Zero-initialized; each launch must leave it zero. Launches of up to COUNTERS owners may overlap.
-   * Without an owner: one that no launch writes to.
+   * Returns a zero-initialized counter, which each launch must leave at zero. Launches of up to COUNTERS owners may
+   * overlap. Without an owner, returns a counter that no launch writes to.
    */
   counter(owner?: MlxArray): MlxArray {
     const place = owner && (this.#counters.get(owner) ?? this.#owners++ % COUNTERS);

@@ -32,14 +32,14 @@ __device__ __forceinline__ TYPE load_shared_number(unsigned at, const TYPE*) { \
 INSTRUCTIONS_ON_PAIRS_OF(__nv_bfloat16, "bf16")
 INSTRUCTIONS_ON_PAIRS_OF(__half, "f16")
 
-/** x & mask | bits in one instruction; compilers emit two if both are constants. */
+/** Returns x & mask | bits in one instruction; compilers emit two if mask and bits are constants. */
 __device__ __forceinline__ unsigned and_or(unsigned x, unsigned mask, unsigned bits) {
   unsigned made;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(made) : "r"(x), "r"(mask), "r"(bits));
   return made;
 }
 
-/** Address of the launch's dynamic shared memory. */
+/** Returns the address of the launch's dynamic shared memory. */
 __device__ __forceinline__ unsigned dynamic_shared_memory() {
   extern __shared__ __align__(16) unsigned char memory[];
   return unsigned(__cvta_generic_to_shared(memory));
@@ -48,9 +48,8 @@ __device__ __forceinline__ unsigned dynamic_shared_memory() {
 __device__ __forceinline__ void* shared_pointer(unsigned at) { return __cvta_shared_to_generic(at); }
 
 /**
- * Loads 16 bytes that no launch of the step writes (weights). Volatile asm, because compilers
- * otherwise reorder the loads and wait for some of them early; not ld.global.nc, because compilers
- * move that instruction after AWAIT_INPUTS.
+ * Loads 16 bytes that no launch of the step writes (weights). The asm is volatile, because compilers otherwise
+ * reorder the loads and wait for some of them early; and not ld.global.nc, which compilers move after AWAIT_INPUTS.
  */
 __device__ __forceinline__ uint4 load_constant(const void* from) {
   uint4 loaded;
@@ -59,7 +58,7 @@ __device__ __forceinline__ uint4 load_constant(const void* from) {
   return loaded;
 }
 
-/** Loads 16 bytes that an earlier launch may have written, so only after AWAIT_INPUTS. */
+/** Loads 16 bytes that an earlier launch may have written. Call it only after AWAIT_INPUTS. */
 __device__ __forceinline__ uint4 load_global(const void* from) {
   uint4 loaded;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -72,12 +71,12 @@ __device__ __forceinline__ void cp_async(unsigned to, const void* from, int byte
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** The same, and prefetches the 128-byte line into L2, because its neighbours are copied next. */
+/** Does what cp_async does, and prefetches the 128-byte line into L2, because its rest is copied next. */
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** The same with 4 or 8 bytes. */
+/** Copies 4 or 8 bytes like cp_async_ahead. */
 template <int BYTES>
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
@@ -98,7 +97,7 @@ __device__ __forceinline__ uint4 load_shared(unsigned at) {
   return loaded;
 }
 
-/** Load 4 or 8 bytes. */
+/** These overloads load 4 or 8 bytes from shared memory. */
 __device__ __forceinline__ void load_shared(unsigned (&loaded)[1], unsigned at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(loaded[0]) : "r"(at));
 }
@@ -124,7 +123,7 @@ __device__ __forceinline__ void store_shared(unsigned at, float number) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(number));
 }
 
-/** sum += the four floats at `at`. */
+/** Adds the four floats at shared address `at` to `sum`. */
 __device__ __forceinline__ void add_shared(float (&sum)[4], unsigned at) {
   float four[4];
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -143,20 +142,20 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned at) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-/** Returns the previous value. */
+/** Adds to *at and returns the previous value. */
 __device__ __forceinline__ int atomic_add(int* at, int added) { return atomicAdd(at, added); }
 
 /** Sleeps about 100 ns, so that other threads' memory requests are issued first. */
 __device__ __forceinline__ void pause_shortly() { __nanosleep(100); }
 
-/** 2^x */
+/** Returns 2^x, approximately. */
 __device__ __forceinline__ float ex2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-/** Sine and cosine of an angle in [-pi, pi]; less exact outside. */
+/** Approximates sine and cosine of an angle in [-pi, pi]; less exact outside. */
 __device__ __forceinline__ float sin_approx(float x) {
   float y;
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -168,7 +167,7 @@ __device__ __forceinline__ float cos_approx(float x) {
   return y;
 }
 
-/** 1 / x */
+/** Returns 1 / x, approximately. */
 __device__ __forceinline__ float rcp_approx(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

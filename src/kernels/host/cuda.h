@@ -1,5 +1,5 @@
-// The names that kernels use for what CUDA and Metal spell differently: CUDA's version (metal.h has Metal's). Every
-// kernel's source begins with one of the two files.
+// CUDA's definitions of the names that kernels use where CUDA and Metal differ (metal.h has Metal's). Every kernel's
+// source begins with one of the two files.
 //
 // In all kernels CTA means CUDA's thread block and Metal's threadgroup; a block is a KV block of 32 tokens. cta_x,
 // cta_y and cta_z are its index in the grid, lane and warp the thread's (a Metal simdgroup is a warp).
@@ -28,7 +28,7 @@
 #define AWAIT_INPUTS
 #endif
 
-// The shape of an input, which MLX passes if a kernel's body names it: `x_shape` of `x`. MLX's own
+// The shape of an input: MLX passes that of input `x` if a kernel's body mentions `x_shape`. MLX's own
 // type has the same layout, but its header takes seconds to compile.
 struct Shape {
   int sizes[10];

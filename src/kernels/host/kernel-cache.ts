@@ -1,6 +1,6 @@
-// Kernels by name, compiled when they are first launched, and each launch of them configured once.
-// MLX copies a configuration into the graph when it is called, so an evicted one may be freed while
-// steps that used it are running.
+// Compiles each named kernel when it is first launched, and configures each of its launches once. MLX copies a
+// configuration into the graph when a launch is added, so an evicted configuration may be freed while steps that used
+// it run.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, Language, MakeKernel } from "../../mlx/kernel.ts";
 import { Recent } from "./recent.ts";
@@ -8,7 +8,7 @@ import { kernelSource, type SourceOptions } from "./source.ts";
 
 type Kernel = ReturnType<MakeKernel>;
 
-/** Prompt steps that are not padded need a launch configuration per number of tokens. */
+/** Maximum launch configurations: prompt steps that are not padded need one per number of tokens. */
 export const MOST_CONFIGURED = 512;
 
 export class KernelCache {
@@ -24,7 +24,7 @@ export class KernelCache {
     this.#options = options;
   }
 
-  /** The kernel's one output. */
+  /** Launches a kernel with a single output, and returns that output. */
   run(
     name: string,
     body: string,
@@ -77,7 +77,7 @@ export class KernelCache {
   }
 }
 
-/** Kernels with the same body, compiled with different macros. */
+/** Caches of kernels with the same body, one cache per set of macros they are compiled with. */
 export class KernelCaches {
   readonly #language: Language;
   readonly #make: MakeKernel;
@@ -98,7 +98,7 @@ export class KernelCaches {
     return cache;
   }
 
-  /** Kernels for clusters of `groups` CTAs; 1 for none. */
+  /** Returns the cache of kernels for clusters of `groups` CTAs; 1 means no clusters. */
   clustered(groups: number): KernelCache {
     return this.with(groups > 1 ? [`CLUSTER ${groups}`] : []);
   }

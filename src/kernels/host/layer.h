@@ -25,7 +25,7 @@ FUNCTION const DEVICE float* layer_sinks(const DEVICE float* layer) {
   return layer_wavelengths<D>(layer) + ROTARY_DIMS / 2;
 }
 
-/** Whether a token's sequence has more than LONG_BEYOND tokens: packPlaces inverts the token's slot then. */
+/** Whether a token's sequence has more than LONG_BEYOND tokens: packPlaces then inverts the slot's bits. */
 template <int LONG_BEYOND>
 FUNCTION bool is_long_slot(int packed) {
   return LONG_BEYOND > 0 && packed < 0;
@@ -41,7 +41,7 @@ struct LayerRope {
   float magnitude;
 };
 
-/** The RoPE of a token. SINKS: the number of attention sinks. */
+/** Returns the RoPE of a token. SINKS is the number of attention sinks. */
 template <int D, int ROTARY_DIMS, int LONG_BEYOND, int SINKS>
 FUNCTION LayerRope layer_rope(const DEVICE float* layer, bool is_long) {
   if (LONG_BEYOND == 0 || !is_long) return {layer_wavelengths<D>(layer), layer[LAYER_ROPE_MAGNITUDE]};
@@ -50,8 +50,8 @@ FUNCTION LayerRope layer_rope(const DEVICE float* layer, bool is_long) {
 }
 
 /**
- * First position that the token at `position` attends to. WINDOW 0: no window. CHUNKED: attention
- * within chunks of WINDOW tokens (Llama 4) instead of a sliding window.
+ * Returns the first position that the token at `position` attends to. WINDOW is 0 if there is no window; CHUNKED
+ * means attention within chunks of WINDOW tokens (Llama 4) instead of a sliding window.
  */
 template <int WINDOW, bool CHUNKED>
 FUNCTION int oldest_seen(int position) {

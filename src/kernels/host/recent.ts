@@ -1,13 +1,13 @@
-// A cache of native objects that frees the least recently used. Two generations make a hit as cheap
-// as one look-up: once the young one holds half of the limit it replaces the old one, whose entries
-// are freed unless they were used since.
+// An LRU cache of native objects, which frees those it evicts. Two generations, young and old, make a hit as cheap as
+// one map lookup: once the young generation holds half of the limit, it replaces the old one, and old entries that
+// were not used since are freed.
 
 export class Recent<K, V extends { free(): void }> {
   readonly #half: number;
   #young = new Map<K, V>();
   #old = new Map<K, V>();
 
-  /** Maximum number of entries. Far above what a launch uses, so that none of its own is evicted. */
+  /** `most`: maximum number of entries, far above what one launch uses, so that no entry is evicted while in use. */
   constructor(most: number) {
     this.#half = Math.ceil(most / 2);
   }

@@ -1,6 +1,7 @@
 // Assembles a kernel's source. A kernel is a `.c` file: the body of a function whose signature MLX generates from the
-// names of inputs, outputs and constants. It includes `.h` files with functions, which see only their parameters.
-// Both use the subset of C++ that CUDA and Metal share; cuda.h and metal.h define names in capitals for the rest.
+// names of inputs, outputs and constants. A kernel includes `.h` files with functions, which see only their
+// parameters. Kernels and headers use the subset of C++ that CUDA and Metal share; cuda.h and metal.h define names in
+// capitals for what differs.
 import type { Language } from "../../mlx/kernel.ts";
 import bulk from "./bulk.h" with { type: "text" };
 import cluster from "./cluster.h" with { type: "text" };
@@ -31,8 +32,8 @@ const hostHeaders = new Map([
 const names: Record<Language, string> = { cuda, metal };
 
 /**
- * The thread's indices, at the beginning of every kernel's body. They cannot be in a header: MLX searches the body
- * for the names of Metal's attributes, and adds those it finds to the kernel's arguments.
+ * Declares the thread's indices at the beginning of every kernel's body. A header cannot do that: MLX searches the
+ * body for the names of Metal's attributes, and adds those it finds to the kernel's arguments.
  */
 const position: Record<Language, string> = {
   cuda: `
@@ -54,7 +55,7 @@ export type SourceOptions = {
   defines?: readonly string[];
 };
 
-/** A kernel in one language. */
+/** Assembles a kernel's header and body for one language. */
 export function kernelSource(
   body: string,
   language: Language,

@@ -3,7 +3,7 @@
 // with compute capability 9.0 only. One thread issues a copy, and an mbarrier (bulk.h) counts its
 // bytes. The tests' emulator implements the same functions for a CPU.
 
-/** The element type's code in a tensor map (TMA descriptor). */
+/** The code of element type T in a tensor map (TMA descriptor). */
 template <typename T>
 constexpr int TENSOR_TYPE = 10; // bfloat16
 template <>
@@ -15,8 +15,9 @@ __device__ __forceinline__ void acquire_tensor_map(const void* map) {
 }
 
 /**
- * One warp writes the tensor map (TMA descriptor, 128 bytes of device memory) of a 16-bit matrix (rows, columns);
- * `shared` is 128 bytes of scratch. Boxes have `box` rows and 64 columns. Loads beyond the matrix return zeros.
+ * Writes, with one warp, a tensor map (TMA descriptor, 128 bytes of device memory) for a 16-bit matrix (rows,
+ * columns) and boxes of `box` rows and 64 columns. `shared`: 128 bytes of scratch. Loads beyond the matrix return
+ * zeros.
  */
 template <typename T>
 __device__ __forceinline__ void make_tensor_map(
@@ -25,7 +26,7 @@ __device__ __forceinline__ void make_tensor_map(
   __syncwarp();
   if (lane == 0) {
     asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(shared), "l"(matrix) : "memory");
-    // The instruction takes the rank minus 1.
+    // Sets the rank to 2; the instruction takes the rank minus 1.
     asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(shared) : "memory");
     asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(shared), "r"(64) : "memory");
     asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(shared), "r"(box) : "memory");
@@ -36,7 +37,7 @@ __device__ __forceinline__ void make_tensor_map(
     asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(shared), "r"(1) : "memory");
     asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], %1;" ::"r"(shared), "n"(TENSOR_TYPE<T>) : "memory");
     asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(shared) : "memory");
-    // 128-byte swizzle.
+    // Mode 3 is the 128-byte swizzle.
     asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(shared) : "memory");
     asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(shared) : "memory");
   }
@@ -52,7 +53,7 @@ __device__ __forceinline__ void tensor_copy(unsigned to, const void* map, int co
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier) : "memory");
 }
 
-/** Multicast to address `to` of each CTA in the bit mask; each CTA's own mbarrier counts it. */
+/** Multicasts the box to address `to` of each CTA in the bit mask, where the CTA's own mbarrier counts the bytes. */
 __device__ __forceinline__ void tensor_copy_to(
     unsigned ctas, unsigned to, const void* map, int column, int row, unsigned barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -60,9 +61,7 @@ __device__ __forceinline__ void tensor_copy_to(
                ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"((unsigned short)ctas) : "memory");
 }
 
-/**
- * Starts a store of a box of shared memory, fenced before, to (row, column). Elements beyond the matrix are dropped.
- */
+/** Starts to store a box, after fence_proxy_async, at (row, column). Elements beyond the matrix are dropped. */
 __device__ __forceinline__ void tensor_store(const void* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;"
                ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");

@@ -11,8 +11,8 @@ __device__ __forceinline__ void fence_proxy_async() {
 }
 
 /**
- * Lowers this warpgroup's registers per thread, which frees them for others; or raises it, waiting
- * until enough are free.
+ * Sets this warpgroup's registers per thread: setmaxnreg_dec frees registers for other warpgroups, setmaxnreg_inc
+ * waits until enough are free.
  */
 template <int REGISTERS>
 __device__ __forceinline__ void setmaxnreg_dec() {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/** The same, for accumulators `d` that are read afterwards. */
+/** Does the same and returns with accumulators `d` complete, so that they may be read. */
 template <int PENDING, int N>
 __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   wgmma_wait<PENDING>();

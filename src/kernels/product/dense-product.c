@@ -1,6 +1,6 @@
 // Multiplies up to 128 rows by a dense matrix with Hopper's wgmma; compute capability 9.0 only. Optionally fuses
-// SwiGLU and the residual add. For small matrices, where the time is the latency between dependent launches: most of
-// the matrix is already being copied to shared memory before the rows are available.
+// SwiGLU and the residual add. It suits small matrices, for which the latency between dependent launches dominates:
+// most of the matrix is already being copied to shared memory before the rows are available.
 //
 // It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first operand. Both operands
 // are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP numbers of K: either the whole share of K
@@ -34,7 +34,7 @@
     }
     cluster_arrive();
   }
-  // A thread copies the same pack of lines that are APART.
+  // A thread copies 16-byte pack `pack` of every APART-th line.
   constexpr int APART = THREADS / 8;
   const int line = thread_index / 8, pack = thread_index % 8;
   const T* columns_from = weight + long(first + line) * K + share * STEPS * STEP + pack * 8;
@@ -61,7 +61,7 @@
     fetch_rows(s);
     cp_async_commit();
   }
-  // The packs of 8 columns that a thread finishes.
+  // Packs of 8 columns per row that this CTA finishes, and the rounds in which its threads do so.
   constexpr int OWN_PACKS = OWN / 8, ROUNDS = (OWN_ROWS * OWN_PACKS + THREADS - 1) / THREADS;
   const auto row_of = [&](int i) { return (i * THREADS + thread_index) / OWN_PACKS; };
   const auto is_own = [&](int i) { return row_of(i) < min(OWN_ROWS, rows - share * OWN_ROWS); };
@@ -85,7 +85,7 @@
       wgmma_m64k16(
           sum[0], wgmma_operand(stage + MATRIX + warp / 4 * 64 * LINE_BYTES + k * 32), wgmma_operand(stage + k * 32), true, x);
     wgmma_commit();
-    // Refills the stage of two steps ago: at the barrier all warps had finished multiplying it.
+    // Refills the stage of two steps ago, which all warps had finished multiplying at the barrier.
     if (s + AHEAD < STEPS) {
       fetch_matrix(s + AHEAD);
       fetch_rows(s + AHEAD);
@@ -98,7 +98,7 @@
   store_sums<COLUMNS>(stages, sum, warp, lane);
   if (SHARES > 1) {
     fence_proxy_async();
-    // The other CTAs have initialized their mbarriers.
+    // Waits until the other CTAs have initialized their mbarriers.
     cluster_wait();
   }
   BARRIER;
@@ -112,7 +112,7 @@
   #pragma unroll
   for (int i = 0; i < ROUNDS; i++) {
     if (!is_own(i)) continue;
-    // The two halves of a pack, then of the matching up columns.
+    // The two halves of a pack, and with GATED the two halves of the pack of matching up columns.
     float four[4][4] = {};
     #pragma unroll
     for (int s = 0; s < SHARES; s++) {
@@ -127,5 +127,5 @@
     }
     *reinterpret_cast<uint4*>(made + place(i)) = finished_pack<GATED, RESIDUAL>(sums, ups, before[i], x);
   }
-  // All copies of this CTA's sums have arrived at the other CTAs, so it may exit.
+  // Waits until the other CTAs have received all copies of this CTA's sums, so that it may exit.
   if (SHARES > 1) cluster_wait();

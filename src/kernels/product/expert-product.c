@@ -1,6 +1,6 @@
 // Grouped GEMM (MoE): multiplies rows by their experts' dense matrices with Hopper's wgmma; compute capability 9.0
 // only. For experts with many rows: a CTA computes ROWS by COLUMNS, larger tiles than product-many.c (which keeps
-// operands in registers), because the time is that of loading operands.
+// operands in registers), because loading operands takes most of the time.
 //
 // Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps of 64 numbers of
 // K: two steps are being multiplied, the others copied by cp.async. Each of the two warpgroups has 64 rows.
@@ -26,7 +26,7 @@
   const int* order = plan + tile[1];
   const int columns = GATED ? N / 2 : N, first = cta_y * OWN, steps = K / 64;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
-  // A thread copies the same pack of lines that are APART.
+  // A thread copies 16-byte pack `pack` of every APART-th line.
   constexpr int APART = 256 / 8, HALF = COLUMNS / 2;
   const int line = thread_index / 8, pack = thread_index % 8;
   const unsigned place = stages + swizzled_pack<ROWS>(line, pack);
@@ -59,7 +59,7 @@
     // Makes the copied data visible to all threads' wgmmas.
     fence_proxy_async();
     BARRIER;
-    // If the tile has at most 64 rows, the second warpgroup has none.
+    // The second warpgroup has no rows if the tile has at most 64.
     if (warpgroup * 64 < rows) {
       const unsigned stage = stages + s % STAGES * STAGE;
       wgmma_fence();
@@ -70,14 +70,14 @@
             true, x);
       wgmma_commit();
     }
-    // Refills the stage of two steps ago: at the barrier both warpgroups had finished multiplying it.
+    // Refills the stage of two steps ago, which both warpgroups had finished multiplying at the barrier.
     fetch(s + STAGES - 2);
     wgmma_wait<1>(sum);
   }
   // Transposes the accumulators through shared memory, so that each thread writes 16 contiguous bytes.
   const int group = lane / 4, quad = lane % 4;
   constexpr int PACKS = OWN / 8, WRITES = 16 * PACKS / 32;
-  // Output rows, loaded before the first write: the compiler must assume that writes alias the plan.
+  // Loads the output rows before the first write, because the compiler must assume that writes alias the plan.
   int places[WRITES];
   for (int w = 0; w < WRITES; w++) {
     const int at = warp * 16 + (w * 32 + lane) / PACKS;

@@ -9,10 +9,10 @@ const COLUMNS = 256;
 const STEP = 64;
 const STAGES = 4;
 
-/** With fewer rows per expert, tiles would be mostly empty. */
+/** Rows per expert above which tiles are well filled. */
 const LEAST_ROWS = 64;
 
-/** Tiles that run together with the same columns. */
+/** Tiles that run together and read the same columns, so that those hit the L2 cache. */
 const BAND = 8;
 
 /** Groups of 16 rows per tile. */
@@ -24,7 +24,7 @@ export function fitsWideTiles({ rows, experts, outputs, inputs }: Sizes): boolea
   return rows / experts > LEAST_ROWS && outputs % COLUMNS === 0 && inputs % STEP === 0;
 }
 
-/** x (N, K), weight (E, N, K), a plan with wide tiles -> (rows, N), or gated (rows, N / 2) */
+/** Multiplies x (N, K) by weight (E, N, K), given a plan with wide tiles -> (rows, N), or gated (rows, N / 2). */
 export function wideExpertProduct(
   kernels: KernelCache,
   given: Readonly<Record<"x" | "weight" | "plan", MlxArray>>,

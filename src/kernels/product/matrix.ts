@@ -3,7 +3,7 @@ import type { MlxArray } from "../../mlx/array.ts";
 import type { Dtype } from "../../mlx/dtype.ts";
 import type { Quantization, QuantizationMode, QuantizedMatrix } from "../../mlx/ops.ts";
 
-/** (..., N, K), dense, or quantized and packed by MLX. */
+/** A weight matrix (..., N, K): dense, or quantized and packed by MLX. */
 export type Matrix = Dense | Packed;
 export type Dense = { kind: "dense"; weight: MlxArray };
 export type Packed = { kind: "packed"; matrix: QuantizedMatrix; quantization: Quantization };
@@ -14,20 +14,20 @@ const decodedBits: Partial<Record<QuantizationMode, readonly number[]>> = { affi
 /** A matrix (N, K), or one per expert (E, N, K). */
 export type Form = {
   weight: MlxArray;
-  /** Undefined if dense. */
+  /** Quantization scales; undefined if the matrix is dense. */
   scales: MlxArray | undefined;
   biases: MlxArray | undefined;
-  /** The type of weights or scales. */
+  /** Element type of a dense matrix, or of the scales of a quantized one. */
   numbers: Dtype;
-  /** Per weight; 16 if dense. */
+  /** Bits per weight; 16 if dense. */
   bits: number;
   /** Weights that share a scale; 1 if dense. */
   span: number;
-  /** 1 without experts. */
+  /** Number of experts; 1 without experts. */
   experts: number;
   outputs: number;
   inputs: number;
-  /** Whether kernels can read the format. */
+  /** Whether kernels can read the matrix's format. */
   isDecoded: boolean;
 };
 
@@ -45,7 +45,7 @@ export function formOf(matrix: Matrix): Form {
   };
 }
 
-/** Whether K is in whole steps of 64 bytes, N a multiple of `columns`, and offsets fit in 32 bits. */
+/** Whether K consists of whole steps of 64 bytes, N is a multiple of `columns`, and offsets fit in 32 bits. */
 export function isWhole(form: Form, columns: number): boolean {
   const { weight, bits, experts, outputs, inputs } = form;
   const isInRange = weight.bytes / experts < 2 ** 32;

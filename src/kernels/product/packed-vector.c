@@ -28,7 +28,7 @@
   uint4 w[ALL][PACKS];
   T scale[ALL][PACKS], bias[ALL][PACKS];
   const auto load = [&](int i, int lines) {
-    // Lanes past the end of K load some pack of the row and multiply it by zeros.
+    // Lanes past the end of K load any valid pack of the row and multiply it by zeros.
     const int own = (i * SHARES + share) * 32 + lane, at = ROW_PACKS == ALL_PACKS || own < ROW_PACKS ? own : 0;
     #pragma unroll
     for (int j = 0; j < ALL; j++) {
@@ -55,9 +55,9 @@
     const int unit = i * THREADS + thread_index;
     eight[i] = load_global(row + (unit * 8 < K ? unit * 8 : 0));
   }
-  // The token's numbers as float4, lane-interleaved: consecutive lanes read consecutive float4s.
-  // 4-bit weights q are converted by bit tricks to 2048 + q or 128 + q: `offsets` is what this adds
-  // to a pack's dot product. `totals` is the sum of a pack's numbers, for the quantization bias.
+  // `staged`: the token's numbers as float4, lane-interleaved, so that consecutive lanes read consecutive float4s.
+  // Bit tricks convert a 4-bit weight q to 2048 + q or 128 + q: `offsets` is what the 2048 or 128 adds to a pack's
+  // dot product. `totals`: the sum of a pack's numbers, for the quantization bias.
   SHARED float4 staged[ALL_PACKS * PACK_UNITS * 2];
   SHARED float offsets[ALL_PACKS], totals[ALL_PACKS], squares[WARPS];
   SHARED T added[RESIDUAL ? ROUNDS * STEP : 1];
@@ -142,7 +142,7 @@
     for (int mask = 16; mask > 0; mask /= 2)
       for (int j = 0; j < ALL; j++) sum[j] += SHUFFLE_XOR(sum[j], mask);
     if (SHARES > 1) {
-      // Double-buffered: the previous round's sums are still being read.
+      // Double-buffered, because warps may still read the previous round's sums.
       SHARED float others[2 * WARPS * ALL];
       float* kept = others + (round % 2 * WARPS + warp) * ALL;
       if (lane == 0)

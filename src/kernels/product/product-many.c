@@ -30,7 +30,7 @@
   const char* matrix = reinterpret_cast<const char*>(weight) + long(expert) * N * (K / SUB) * 2;
   const T* matrix_scales = scales + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
-  // The output row of this CTA's row `at`; divided by EACH it is the row of x.
+  // Returns the output row of this CTA's row `at`; divided by EACH that is the row of x.
   auto row_at = [&](int at) { return EXPERTS ? order[first_row + at] : first_row + at; };
   const int columns = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;
@@ -43,7 +43,7 @@
   }
   const unsigned stages = dynamic_shared_memory();
   auto swizzled = [](int row, int pack) { return (row * PACKS + (pack ^ pack / 8 * 2 ^ row % 2)) * 16; };
-  // A thread copies the same pack of rows that are APART, for each share of K.
+  // A thread copies pack `pack` of every APART-th row, for each share of K.
   constexpr int APART = WARPS * 32 / PACKS;
   const int row = thread_index / PACKS, pack = thread_index % PACKS;
   constexpr int COPIES = (ROWS + APART - 1) / APART;
@@ -112,8 +112,8 @@
   }
 #undef LOAD_MATRIX
 #undef READ_ROWS
-  // Each of the KS warps finishes some of the tiles: it receives the other warps' accumulators of
-  // those through the stages' shared memory.
+  // Each of the KS warps finishes some of the tiles. `slot` is where other warps store their accumulators of these
+  // tiles, in the stages' shared memory.
   auto slot = [&](int warp, int i, int j) { return stages + ((warp * MT + i) * NT + j) * 512 + lane * 16; };
   if (KS > 1) {
     BARRIER;

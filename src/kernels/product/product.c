@@ -36,7 +36,7 @@
   const T* matrix_scales = scales + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* row = x + long(first_row / EACH + group) * K + start;
-  // Depth of the register prefetch of x and the norm, in parts of a step.
+  // Depth of the register prefetch of x and the norm's weights, in parts of a step.
   constexpr int DEEP = 4;
   static_assert(AHEAD * SUB % DEEP == 0, "parts have the same place in every round of loads");
   uint4 w[AHEAD][NT], a[DEEP] = {}, b[DEEP] = {}, factors[DEEP];
@@ -62,7 +62,7 @@
   if (!EXPERTS) AWAIT_INPUTS;
   #pragma unroll
   for (int part = 0; part < DEEP - 1; part++) LOAD_ROWS(part, part)
-  // Two adjacent output columns of a row, which a lane has at the end.
+  // Two adjacent output columns of a row. A lane finishes such pairs at the end.
   struct alignas(2 * sizeof(T)) Pair {
     T x[2];
   };
@@ -84,7 +84,7 @@
         LOAD_ROWS((now + DEEP - 1) % DEEP, (s + u) * SUB + sub + DEEP - 1)
         uint4 p = a[now], q = b[now];
         if (EPS > 0) {
-          // Sums of squares for the norm: the diagonal of x x^T, in two accumulator tiles.
+          // Computes the norm's sums of squares as the diagonal of x x^T, in two accumulator tiles.
           mma_m16n8k16(square, p.x, 0, p.y, 0, p.x, p.y, x);
           mma_m16n8k16(square, p.z, 0, p.w, 0, p.z, p.w, x);
           mma_m16n8k16(square, 0, q.x, 0, q.y, q.x, q.y, x);
@@ -105,7 +105,7 @@
   }
 #undef LOAD_MATRIX
 #undef LOAD_ROWS
-  // One lane of each quad has its row's diagonal element.
+  // In each quad of lanes, the one that holds the diagonal element keeps its row's sum of squares.
   float squares[2] = {};
   if (EPS > 0)
     for (int r = 0; r < 2; r++) {

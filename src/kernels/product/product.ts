@@ -1,6 +1,6 @@
-// Products of rows with weight matrices on NVIDIA GPUs, fused with a model's neighbouring operations:
-// the norm before, the gate and the residual add after. A product takes microseconds, so each launch
-// saved counts. One kernel per row of a table; the cheapest that fits is launched.
+// Products of rows with weight matrices on NVIDIA GPUs, fused with a model's neighbouring operations: the norm
+// before, the gate and the residual add after. A product takes microseconds, so each launch saved counts. Each kernel
+// is an entry in a table; the cheapest that fits is launched.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { ProductOptions } from "../../mlx/cpu.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
@@ -23,7 +23,7 @@ import { cheapest, type ProductKernel, type ProductWay } from "./way.ts";
 /** Maximum rows of `Products.experts`: a single CTA sorts them. */
 export const MOST_SORTED = 2 ** 17;
 
-/** Whether kernels can multiply rows by such matrices of experts, (E, N, K). */
+/** Whether kernels can multiply rows by the matrices of experts, (E, N, K). */
 export function fitsExperts(matrix: Matrix): boolean {
   const form = formOf(matrix);
   return isHalf(form.numbers) && form.isDecoded && isWhole(form, 64);
@@ -33,10 +33,10 @@ export function fitsExperts(matrix: Matrix): boolean {
 export type ExpertPlan = {
   chosen: MlxArray;
   experts: number;
-  /** The output of expert-tiles.c; for one token each row's expert, unsorted. */
+  /** The plan that expert-tiles.c writes; for one token, the unsorted expert of each row. */
   order: MlxArray;
   rows: number;
-  /** Groups of 16 rows per tile; 0: tiles of one row. */
+  /** Tile size in groups of 16 rows; 0 for tiles of one row. */
   rowTiles: number;
   tiles: number;
 };
@@ -44,8 +44,8 @@ export type ExpertPlan = {
 type ExpertCall = { form: Form; rows: number; tokens: number; gpu: Gpu };
 
 /**
- * Tilings of experts' rows. Cost: how often an expert's matrix is read. With more rows per expert
- * on average than `most`, many experts have several tiles.
+ * Ways to tile the experts' rows. The cost is how often an expert's matrix is read: with more than `most` rows per
+ * expert on average, many experts have several tiles.
  */
 const tilings = [
   { rowTiles: 0, fits: ({ tokens }: ExpertCall) => tokens === 1, cost: () => 1 },
@@ -73,13 +73,13 @@ export class Products {
   readonly #vectors;
   readonly #few;
   readonly #many;
-  /** Plans, and products of experts in wide tiles. */
+  /** Kernels that make plans, and products with experts in wide tiles. */
   readonly #experts: KernelCache;
-  /** In order of preference at equal cost. */
+  /** Kernels in order of preference at equal cost. */
   readonly #kernels: readonly ProductKernel[];
   #lastPlan: ExpertPlan | undefined;
 
-  /** `norm`: computes norms that no product fuses. `asked`: overrides shapes of warpgroup-product.c. */
+  /** `norm` computes norms that no product kernel fuses. `asked` overrides shapes of warpgroup-product.c. */
   constructor(gpu: Gpu, make: MakeKernel = makeKernel, norm = rmsNorm, asked: AskedShape = {}) {
     this.#gpu = gpu;
     this.#norm = norm;
@@ -97,7 +97,7 @@ export class Products {
     ];
   }
 
-  /** Our ways to multiply rows of this type by a matrix (N, K). */
+  /** Returns the kernels that can multiply rows of type `dtype` by a matrix (N, K), each with its cost. */
   waysFor(matrix: Matrix, dtype: Dtype): ProductWay[] {
     const form = formOf(matrix);
     if (!form.isDecoded || form.numbers !== dtype || !isHalf(dtype)) return [];
@@ -112,13 +112,13 @@ export class Products {
     });
   }
 
-  /** x (rows, K), matrix (N, K) -> (rows, N), or gated (rows, N / 2). Never by MLX's kernels. */
+  /** Multiplies x (rows, K) by a matrix (N, K) -> (rows, N), or gated (rows, N / 2), with our own kernels only. */
   product(x: MlxArray, matrix: Matrix, options: ProductOptions): MlxArray {
     const call = { rows: x.shape[0]!, ...options };
     return cheapest(this.waysFor(matrix, x.dtype), call)!.launch(x, options);
   }
 
-  /** Sorts rows by their experts (R), for `experts`; undefined for too many rows. */
+  /** Sorts R rows by expert, for `experts`. Returns undefined if there are too many rows. */
   plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
     if (rows > MOST_SORTED) return undefined;
@@ -126,11 +126,11 @@ export class Products {
     const { experts } = form;
     const { rowTiles } = cheapest(tilings, { form, rows, tokens, gpu: this.#gpu })!;
     const isWide = rowTiles === WIDE_ROW_TILES;
-    // The products of an MLP have the same rows.
+    // Reuses the last plan: the products of an MLP have the same rows and experts.
     const last = this.#lastPlan;
     const isSame = last?.chosen === chosen && last.experts === experts;
     if (isSame && isWide === (last.rowTiles === WIDE_ROW_TILES)) return last;
-    // The experts of one token are all different.
+    // One token needs no sorting, because its experts are all different.
     if (rowTiles === 0) {
       this.#lastPlan = { chosen, experts, order: chosen, rows, rowTiles, tiles: rows };
       return this.#lastPlan;
@@ -146,7 +146,7 @@ export class Products {
     return this.#lastPlan;
   }
 
-  /** x (N, K), a plan of R rows, matrices (E, N, K) -> (R, N), or gated (R, N / 2) */
+  /** Multiplies x (N, K) by its experts' matrices (E, N, K), with a plan of R rows -> (R, N), or gated (R, N / 2). */
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = formOf(matrix);
     const { rows, rowTiles, tiles: ctas, order } = plan;

@@ -1,4 +1,4 @@
-// RoPE on heads in wgmma accumulators: of each of two rows a thread has two adjacent features of every eight, and
+// RoPE on heads in wgmma accumulators. A thread has two rows, and of each row two adjacent features of every eight,
 // therefore both features of every pair that RoPE rotates. CUDA with compute capability 9.0 only.
 #include "cuda-instructions.h"
 #include "layer.h"
@@ -11,10 +11,10 @@ FUNCTION void round_pair(float* x, const T* type) {
   for (int e = 0; e < 2; e++) x[e] = reinterpret_cast<const T*>(pair)[e];
 }
 
-/** Sine and cosine of position / wavelength; `inverse` is approximately 1 / wavelength. */
+/** Computes sine and cosine of position / wavelength. `inverse` is approximately 1 / wavelength. */
 FUNCTION void find_angle(float position, float wavelength, float inverse, float& sine, float& cosine) {
   const float nearly = position * inverse, angle = fmaf(fmaf(-nearly, wavelength, position), inverse, nearly);
-  // Range reduction to [-pi, pi]: 2 pi as the sum of two constants, whose first has exact multiples.
+  // Reduces the angle to [-pi, pi]. 2 pi is the sum of two constants, the first of which has exact multiples.
   const float turns = rintf(angle * 0.159154943f);
   const float within = fmaf(turns, -0.00193530718f, fmaf(turns, -6.28125f, angle));
   sine = sin_approx(within);

@@ -1,5 +1,5 @@
-// The product for a prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper), in one launch with RoPE
-// and the KV write.
+// Computes a prompt's queries, keys and values on NVIDIA GPUs with wgmma (Hopper): the product, RoPE and the KV write
+// in one launch.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
@@ -7,10 +7,10 @@ import { PendingArray } from "../../mlx/pending.ts";
 import type { Gpu } from "../host/gpu.ts";
 import { fitsPrompt, PREPARED_HEAD_DIM, PromptProducts } from "./prompt-product.ts";
 
-/** x (rows, K), weight (N, K) */
+/** The operands x (rows, K) and weight (N, K) of a product. */
 type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 
-/** A product that attention may compute when it prepares heads of it. */
+/** A product that attention may compute in the launch that prepares its heads. */
 export class PendingProduct extends PendingArray<Factors> {}
 
 export class PromptHeads {
@@ -22,7 +22,7 @@ export class PromptHeads {
     this.#products = new PromptProducts(gpu, make);
   }
 
-  /** A pending product if the kernel supports its factors. */
+  /** Wraps the product as pending if the kernel supports its factors. */
   pending(product: MlxArray, factors: Factors): MlxArray | PendingProduct {
     const { x, weight } = factors;
     const [rows] = x.shape as [number];
@@ -32,7 +32,7 @@ export class PromptHeads {
     return fits ? new PendingProduct(product, factors) : product;
   }
 
-  /** The output of prepare.c, with its inputs and constants; undefined if prepare.c itself has to run. */
+  /** Does what prepare.c does, with its inputs and constants; returns undefined if prepare.c has to run. */
   prepared(
     qkv: MlxArray | PendingProduct,
     given: Readonly<Record<"layer" | "keys" | "values" | "places", MlxArray>>,
@@ -43,7 +43,7 @@ export class PromptHeads {
     const factors = qkv instanceof PendingProduct ? qkv.inputs : undefined;
     const { D, ROTARY_DIMS, NORMED, SHARES_KV } = constants;
     const isWhole = D === PREPARED_HEAD_DIM && (ROTARY_DIMS === 0 || ROTARY_DIMS === D);
-    // With norms over heads the separate launch is faster (docs/log.md).
+    // If heads are normed, the separate launch of prepare.c is faster (docs/log.md).
     if (!factors || !isWhole || NORMED || SHARES_KV) return undefined;
     return this.#products.prepared({ ...factors, ...given }, columns, lastQueries, constants);
   }

@@ -32,14 +32,14 @@
   constexpr int STEP = LINE_BYTES / 2, STEPS = K / STEP, WARPS = 8, CLUSTER_CTAS = 2, MAPS = 3, MAP_BYTES = 128;
   constexpr int MATRIX = ROWS * LINE_BYTES, STAGE = MATRIX + COLUMNS * LINE_BYTES, HALF_STAGE = MATRIX + OWN * LINE_BYTES;
   constexpr int PANEL = LINE_BYTES / 2, PANEL_BYTES = 16 * LINE_BYTES;
-  // Matrix columns per output column; distance from a tile's first column of the first kind (gate)
-  // to the second (up), and to the next tile.
+  // COLUMNS_PER_OUT: matrix columns per output column. SECOND: distance from a tile's first gate column to its first
+  // up column. NEXT: distance to the next tile's first column.
 #ifdef PREPARES
   constexpr int OUT_COLUMNS = HEADS * D, COLUMNS_PER_OUT = 1, SECOND = OWN, NEXT = COLUMNS;
 #else
   constexpr int OUT_COLUMNS = N / 2, COLUMNS_PER_OUT = 2, SECOND = OUT_COLUMNS, NEXT = OWN;
 #endif
-  // Columns of each kind that one CTA of the cluster loads; a halved tile has as many in total.
+  // Gate columns, and as many up columns, that one CTA of the cluster loads; halved tiles have this many in total.
   constexpr int SHARE = OWN / CLUSTER_CTAS;
   const int rows = x_shape[0], rank = cta_x % CLUSTER_CTAS;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
@@ -58,8 +58,8 @@
     make_tensor_map(made_map, panels + 2 * MAP_BYTES, made, rows, OUT_COLUMNS, 16, lane);
   }
   cluster_barrier();
-  // Tile order: all columns for a band of about 2,048 rows before the next band, so that the band's
-  // rows stay in the L2 cache.
+  // Tile order: all columns of a band of about 2,048 rows come before the next band, so that the band's rows stay in
+  // the L2 cache.
   constexpr int BAND = 2048 / (ROWS * CLUSTER_CTAS), COLUMN_TILES = N / COLUMNS, CLUSTERS = GROUPS / CLUSTER_CTAS;
   const int row_tiles = (rows + ROWS * CLUSTER_CTAS - 1) / (ROWS * CLUSTER_CTAS);
   const int all_tiles = row_tiles * COLUMN_TILES, left = all_tiles % CLUSTERS;
@@ -172,8 +172,8 @@
           }
 #ifdef PREPARES
         if (!is_copied) {
-          // Writes keys or values to their KV slots. MLX assumes that inputs are constant, so
-          // launches that read these slots take this launch's output.
+          // Writes keys or values to their KV slots. MLX assumes that inputs are constant, so launches that read
+          // these slots take this launch's output.
           T* pool = const_cast<T*>(out_head >= HEADS + KV_HEADS ? values : keys) + panel * PANEL % D + lane % 8 * 8;
           WARP_BARRIER;
           #pragma unroll
@@ -207,5 +207,5 @@
     }
     if (lane == 0) tensor_stores_wait<0>();
   }
-  // The other CTA may still multicast to this one or arrive at its barriers.
+  // Waits, because the other CTA may still multicast to this one or arrive at its barriers.
   cluster_barrier();

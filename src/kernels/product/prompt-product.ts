@@ -10,23 +10,23 @@ import type { Form } from "./matrix.ts";
 import body from "./prompt-product.c" with { type: "text" };
 import { FEW_ROWS, type ProductKernel, type ProductWay } from "./way.ts";
 
-/** A cluster has two CTAs, with 128 rows each and the same columns. */
+/** CTAs per cluster, with 128 rows each and the same columns. */
 const CLUSTER = 2;
 const ROWS = CLUSTER * 128;
 const COLUMNS = 256;
 const STEP = 64;
-/** Stages with their mbarriers, two panels of 16 rows and 64 columns per warp, and alignment. */
+/** Ring stages. Shared memory also holds mbarriers, two panels (16 rows, 64 columns) per warp, and padding. */
 const STAGES = 4;
 const SHARED_BYTES = STAGES * ((128 + COLUMNS) * STEP * 2 + 16) + 8 * 2 * 16 * 64 * 2 + 1024;
 
 const THREADS = 384;
-/** TMA descriptors per CTA: of the rows, the matrix and the output. */
+/** TMA descriptors per CTA: one each for the rows, the matrix and the output. */
 const MAPS = 3;
 
-/** With a larger share of clusters idle in the last wave, cuBLAS is faster (docs/log.md). */
+/** Share of clusters in use, averaged over all waves, below which cuBLAS is faster (docs/log.md). */
 const LEAST_SHARE = 0.9;
 
-/** Size of the heads that the kernel can rotate. */
+/** Size of the heads to which the kernel can apply RoPE. */
 export const PREPARED_HEAD_DIM = COLUMNS / 2;
 
 /** Whether the kernel is faster than cuBLAS: whole tiles and steps, and full waves of clusters. */
@@ -37,7 +37,7 @@ export function fitsPrompt(gpu: Gpu, rows: number, columns: number, inputs: numb
 const hasWholeTiles = (columns: number, inputs: number) =>
   columns % COLUMNS === 0 && inputs % STEP === 0;
 
-/** Relative to cuBLAS (Way in way.ts). */
+/** Returns the cost relative to cuBLAS's product (`Way` in way.ts). */
 function costOf(gpu: Gpu, rows: number, columns: number): number {
   const across = columns / COLUMNS;
   const clusters = groupsOf(gpu) / CLUSTER;
@@ -45,7 +45,7 @@ function costOf(gpu: Gpu, rows: number, columns: number): number {
   return LEAST_SHARE / (((rows / ROWS) * across) / (waves * clusters));
 }
 
-/** CTAs of the whole clusters that run at once, one per SM. */
+/** Returns the number of CTAs that run at once, one per SM, in whole clusters. */
 const groupsOf = ({ multiprocessors }: Gpu) => multiprocessors - (multiprocessors % CLUSTER);
 
 type Rows = Readonly<Record<"x" | "weight", MlxArray>>;
@@ -61,7 +61,7 @@ export class PromptProducts implements ProductKernel {
     this.#gpu = gpu;
   }
 
-  /** The row of the table: gated products. */
+  /** Returns this kernel's entry in the table of products, for gated ones only. */
   wayFor({ weight, bits, outputs, inputs }: Form): ProductWay | undefined {
     if (bits < 16 || !this.#gpu.hasWgmma || !hasWholeTiles(outputs, inputs)) return undefined;
     return {
@@ -71,14 +71,15 @@ export class PromptProducts implements ProductKernel {
     };
   }
 
-  /** x (rows, K), weight (N, K) of gate and up projections -> (rows, N / 2) */
+  /** Multiplies x (rows, K) by weight (N, K), gate and up projections -> (rows, N / 2). */
   gated(given: Rows, groups = groupsOf(this.#gpu)): MlxArray {
     return this.#run("prompt_product", given, given.weight.shape[0]! / 2, groups);
   }
 
   /**
-   * weight (N, K) of queries, keys and values -> queries (rows, columns). Writes keys and values to the KV cache,
-   * like prepare.c and with its constants. `lastQueries`: only each sequence's last token needs its query.
+   * Multiplies by weight (N, K), the query, key and value projections -> queries (rows, columns). Writes keys and
+   * values to the KV cache like prepare.c, with its constants. `lastQueries`: only each sequence's last query is
+   * needed.
    */
   prepared(
     given: Rows & Heads,

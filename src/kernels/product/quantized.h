@@ -2,8 +2,8 @@
 #include "cuda-instructions.h"
 
 /**
- * Constants that convert integers without a conversion instruction, as pairs: 128 (bfloat16) or 1024 (float16), whose
- * low mantissa bits are replaced by a weight; 1; and -128 or -1024, which is then added.
+ * Constants, as pairs, that convert integers without a conversion instruction: 128 (bfloat16) or 1024 (float16),
+ * whose low mantissa bits are replaced by a weight; 1, a factor; and -128 or -1024, which is then added.
  */
 FUNCTION uint3 integer_pairs(const __nv_bfloat16*) {
   return {0x43004300, 0x3f803f80, 0xc300c300};
@@ -12,14 +12,14 @@ FUNCTION uint3 integer_pairs(const __half*) {
   return {0x64006400, 0x3c003c00, 0xe400e400};
 }
 
-/** Dequantizes byte `i` of a word, as low mantissa bits of 2^23: faster than a conversion. */
+/** Dequantizes byte `i` of a word, in the low mantissa bits of 2^23: this needs no conversion instruction. */
 template <typename T>
 FUNCTION float dequantize_byte(unsigned word, int i, T scale, T bias) {
   const unsigned bits = __byte_perm(word, 0x4b000000, 0x7650 + i);
   return (__uint_as_float(bits) - 8388608.0f) * float(scale) + float(bias);
 }
 
-/** Dequantizes the low nibble of each half of `two` to a pair; `scales`, `biases`: pairs. */
+/** Dequantizes the low nibble of each 16-bit half of `two` to a pair. `scales` and `biases` are pairs too. */
 template <typename T>
 FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned biases, const T* type) {
   const uint3 integers = integer_pairs(type);
@@ -28,8 +28,8 @@ FUNCTION unsigned dequantize_halves(unsigned two, unsigned scales, unsigned bias
 }
 
 /**
- * Dequantizes 8 weights, scale * q + bias: the `sub`-th eight of the 16 bytes that a lane has loaded. With 4 bits
- * their order is 0, 4, 1, 5, 2, 6, 3, 7, because both halves of a word are processed at once.
+ * Dequantizes the `sub`-th group of 8 weights in the 16 bytes that a lane has loaded: scale * q + bias. 4-bit weights
+ * come in the order 0, 4, 1, 5, 2, 6, 3, 7, because both halves of a word are processed at once.
  */
 template <int BITS, typename T>
 FUNCTION uint4 dequantize(const uint4& loaded, int sub, T scale, T bias) {
@@ -49,8 +49,8 @@ FUNCTION uint4 dequantize(const uint4& loaded, int sub, T scale, T bias) {
 }
 
 /**
- * Dequantizes weights 2 * quad and 2 * quad + 1 of the 8 in `words` to a pair; `scales` and
- * `biases` are pairs of equal numbers.
+ * Dequantizes weights 2 * quad and 2 * quad + 1 of the 8 weights in `words` to a pair. `scales` and `biases` are
+ * pairs of equal numbers.
  */
 template <int BITS, typename T>
 FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, unsigned scales, unsigned biases, const T* type) {
@@ -64,7 +64,7 @@ FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, unsigned scal
   return dequantize_halves(byte * 0x1001, scales, biases, type);
 }
 
-/** Permutes 8 adjacent numbers of x to the order of `dequantize`. */
+/** Permutes 8 adjacent numbers of x to the order in which `dequantize` returns weights. */
 template <int BITS>
 FUNCTION uint4 interleave(const uint4& x) {
   if (BITS != 4) return x;

@@ -34,7 +34,7 @@
   constexpr int HALVES = GATED ? 2 : 1, COLUMNS = N / HALVES, ROW_STEPS = K / STEP, ROW_SPANS = K / SPAN;
   constexpr int PARTS = LINES * HALVES, ROWS = LINES * 8, ALL = COLUMNS / ROWS, MOST_ROUNDS = (ALL + GROUPS - 1) / GROUPS;
   static_assert(!CLAIMED || (!RESIDUAL && SLOTS * GROUPS <= ALL), "a claimed matrix has no residual, and tiles for all slots");
-  // Rounds whose partial sums are buffered before the warps' sums are reduced.
+  // Rounds whose partial sums are buffered before they are reduced over the warps.
   constexpr int BLOCK = MOST_ROUNDS * LINES < KEPT ? MOST_ROUNDS : KEPT / LINES;
   constexpr int ROW_BYTES = ROW_STEPS * 64, FACTOR_BYTES = ROW_SPANS * 2, HALF_BYTES = ROWS * (ROW_BYTES + 2 * FACTOR_BYTES);
   constexpr int DIGIT_BYTES = PAIRS * 512 * DIGITS;
@@ -45,11 +45,11 @@
   const unsigned slots = zeros + (1 + WARPS) * DIGIT_BYTES, barriers = slots + SLOTS * HALVES * HALF_BYTES;
   const unsigned finished = barriers + SLOTS * 16;
   const int rounds = (ALL - cta_x + GROUPS - 1) / GROUPS;
-  // A slot of the ring has a full mbarrier (data has arrived) and, 8 bytes later, an empty one (all
-  // warps have read it).
+  // A slot of the ring has two mbarriers: full (data has arrived), and 8 bytes later empty (all warps have read the
+  // slot).
   const auto arrived = [&](int round) { return barriers + round % SLOTS * 16; };
   const auto slot_at = [&](int round) { return slots + round % SLOTS * (HALVES * HALF_BYTES); };
-  // The position in the matrix of each slot's tiles.
+  // `places`: the position in the matrix of the tiles in each slot.
   SHARED int places[SLOTS];
   const auto load = [&](int round, int place) {
     const unsigned barrier = arrived(round);
@@ -82,7 +82,7 @@
       if (round >= SLOTS) barrier_wait(arrived(round) + 8, (round / SLOTS - 1) % 2);
       int place = cta_x + round * GROUPS;
       if (CLAIMED && round >= SLOTS) {
-        // Each CTA asks once in vain; the last one to do so resets the counter for the next launch.
+        // Every CTA's last claim finds no tile. The very last claim resets the counter for the next launch.
         int* next = const_cast<int*>(claims);
         place = SLOTS * GROUPS + atomic_add(next, 1);
         if (place == ALL + GROUPS - 1) *next = 0;
@@ -99,7 +99,7 @@
   struct alignas(NUMBERS * sizeof(T)) Unit {
     T x[NUMBERS];
   };
-  // A pair of steps has 32 units, one per lane. Numbers of steps past the end of K are zeros.
+  // A pair of steps has 32 units, one per lane. Units of steps past the end of K are zeros.
   const auto is_inside = [&](int s) { return ROW_STEPS == WARPS * PAIRS * 2 || first_step + s < ROW_STEPS; };
   const auto numbers_at = [&](int pair) {
     return min(first_step + pair * 2 + lane / 16, ROW_STEPS - 1) * STEP + lane % 16 * NUMBERS;
@@ -114,8 +114,8 @@
   static_assert(!RESIDUAL || (MOST_ROUNDS <= BLOCK && MOST_ROUNDS * LINES <= WARPS * 4), "a thread has one number of the residual");
   const int added_to = (cta_x + thread_index / ROWS * GROUPS) * ROWS + thread_index % ROWS;
   const T added = residual[RESIDUAL && added_to < COLUMNS ? added_to : 0];
-  // Per span: the sum of its numbers (for the quantization bias), and what the 1024 in each weight
-  // (64 for nibbles stored as 16 q) adds to the dot product.
+  // Per quantization span: the sum of its numbers, for the quantization bias; and what the 1024 in each weight (64
+  // for nibbles stored as 16 q) adds to the dot product.
   SHARED float totals[WARPS][PAIRS * 2 * SPANS], offsets[WARPS][PAIRS * 2 * SPANS], squares[WARPS];
   float square = 0, descale[PAIRS];
   #pragma unroll
@@ -130,14 +130,14 @@
     }
     #pragma unroll
     for (int mask = 1; mask < 32; mask *= 2) largest = fmaxf(largest, SHUFFLE_XOR(largest, mask));
-    // Scales the largest number to between 2^12 and 2^13; numbers below lose less than 2^-24.
+    // Scales the largest number to between 2^12 and 2^13; float16 rounds smaller numbers by less than 2^-24.
     const int exponent = min(max(int(__float_as_uint(largest) >> 23), 13), 253);
     const float upscale = __uint_as_float(unsigned(266 - exponent) << 23);
     descale[i] = __uint_as_float(unsigned(exponent - 12) << 23);
     for (int j = 0; j < NUMBERS; j++) {
       rest[j] *= upscale;
       total += rest[j];
-      // With 4 bits the weights 1, 3, 5 and 7 of a word are multiplied as 16 q.
+      // 4-bit weights 1, 3, 5 and 7 of a word are multiplied as 16 q.
       offset += rest[j] * (BITS == 4 && j % 2 ? 64 : 1024);
       if (BITS == 4 && j % 2) rest[j] *= 1.0f / 16;
     }
@@ -156,7 +156,7 @@
         part[j] = float(__half(rest[j]));
         rest[j] -= part[j];
       }
-      // In the order of the weights in a word: 4 bits 0 4, 1 5, 2 6, 3 7; 8 bits 0 2, 1 3.
+      // Packs the digits in the order of the weights in a word: 0 4, 1 5, 2 6, 3 7 with 4 bits; 0 2, 1 3 with 8 bits.
       unsigned pairs[4] = {};
       for (int j = 0; j < NUMBERS / 2; j++) pairs[j] = pack_pair(part[j], part[j + NUMBERS / 2], half);
       const int at = (((i * 4 + word) * DIGITS + digit) * 2 + of_pair) * 4 + of_quad;
@@ -168,7 +168,7 @@
   if (lane == 0) squares[warp] = square;
   WARP_BARRIER;
   // A lane supplies column `line` of the second operand: its digits if the quad's numbers belong to that column's
-  // span, otherwise zeros. Of the result it has two columns: two digits of one span, or two spans.
+  // span, otherwise zeros. A lane has two columns of the result: two digits of one span, or two spans.
   const int column = SPANS == 4 ? line : line / 2, digit = SPANS == 4 ? 0 : line % 2;
   const bool is_own = column < 2 * SPANS && digit < DIGITS && column % SPANS == quad * SPANS / 4;
   const unsigned digits_at = is_own ? digits + (digit * 8 + column / SPANS * 4 + quad) * 16 : zeros;
@@ -193,7 +193,7 @@
     if (lane == 0) barrier_arrive(finished);
     barrier_wait(finished, completed++ % 2);
   };
-  // The buffered rounds' partial sums per warp, and the rounds' positions in the output.
+  // `others`: the warps' partial sums of the buffered rounds. The rounds' positions in the output follow.
   SHARED float others[BLOCK * PARTS][WARPS][8];
   SHARED int kept_places[BLOCK];
   int kept = 0;

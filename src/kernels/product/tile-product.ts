@@ -1,5 +1,5 @@
-// Products of tiles of 16 rows by tensor cores, on all NVIDIA GPUs: a kernel for few rows, and one for many, which
-// dequantizes the matrix once for all rows of a CTA. Both also multiply rows by the matrices of their experts.
+// Products of tiles of 16 rows with tensor cores, on all NVIDIA GPUs: a kernel for few rows, and one for many, which
+// dequantizes the matrix once for all rows of a CTA. Both can also multiply rows by their experts' matrices.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
 import type { Gpu } from "../host/gpu.ts";
@@ -13,12 +13,12 @@ import { FEW_ROWS, type ProductKernel, tileCost } from "./way.ts";
 const FEW_WARPS = 8;
 const MANY_WARPS = 4;
 
-/** Per warp: tiles of 8 columns. Per CTA: warps that have the same columns and split K. */
+/** `tiles`: tiles of 8 columns per warp. `shares`: warps of a CTA that have the same columns and split K. */
 type Columns = { tiles: number; shares: number };
 
 /**
- * With more columns per warp the rows are read less often, if enough CTAs remain. `ahead`: loads of
- * the matrix in flight.
+ * Chooses the columns for few rows. More columns per warp mean fewer reads of the rows, if enough CTAs remain.
+ * `ahead`: loads of the matrix in flight.
  */
 function fewColumns({ multiprocessors }: Gpu, { bits, outputs }: Form) {
   const fits = (columns: number) => outputs % columns === 0;
@@ -28,9 +28,7 @@ function fewColumns({ multiprocessors }: Gpu, { bits, outputs }: Form) {
   return { tiles: 2, shares: 8, ahead: 4 };
 }
 
-/**
- * `rowTiles`: of 16 rows per CTA. Larger CTAs read less, but leave fewer of them to keep the GPU busy (docs/log.md).
- */
+/** Chooses tiles for many rows, `rowTiles` of 16 rows per CTA: larger CTAs read less, but fewer keep the GPU busy. */
 function manyColumns({ multiprocessors }: Gpu, { outputs }: Form, rows: number) {
   const perSm = (Math.ceil(rows / 32) * outputs) / multiprocessors;
   if (perSm <= 48 || outputs % 32 !== 0) return { rowTiles: 2, tiles: 2, shares: 4 };
@@ -38,10 +36,10 @@ function manyColumns({ multiprocessors }: Gpu, { outputs }: Form, rows: number) 
   return { rowTiles: rows <= 32 || perSm <= 200 ? 2 : 4, tiles: 4, shares: 2 };
 }
 
-/** The kernel takes epsilon in billionths, and computes no norm if it is 0. */
+/** Converts epsilon to billionths, as the kernel takes it; the kernel computes no norm if that is 0. */
 const billionths = (eps: number) => Math.round(eps * 1e9);
 
-/** `norm`: its weight, or with experts the plan. `each`: output rows per row of x. */
+/** `norm`: the norm's weight, or with experts their plan. `each`: output rows per row of x. */
 type Work = {
   rows: number;
   ctas: number;
@@ -78,9 +76,9 @@ function run(
   return kernels.run(name, body, given, "made", launch, sharedMemory);
 }
 
-/** `experts`: a row of its own per expert. */
+/** Makes products of few rows. `experts` multiplies each row by the matrix of its expert. */
 export function fewRows(gpu: Gpu, make: MakeKernel) {
-  // Limited to the registers of two CTAs per SM: the compiler would take more.
+  // Limits registers so that two CTAs fit on an SM: the compiler would take more.
   const defines = [`LAUNCH_BOUNDS ${FEW_WARPS * 32}, 2`];
   const kernels = new KernelCache("cuda", make, { headers: productHeaders, defines });
   const product = (x: MlxArray, form: Form, work: Work, eps: number, hasExperts: boolean) => {
@@ -93,7 +91,7 @@ export function fewRows(gpu: Gpu, make: MakeKernel) {
   return {
     wayFor: (form) => {
       if (!isWhole(form, 16)) return undefined;
-      // MLX's kernel for a single row reads dense matrices faster.
+      // A single row by a dense matrix is left to MLX's kernel, which is faster.
       const least = form.bits === 16 ? 2 : 1;
       return {
         fits: ({ rows }) => least <= rows && rows <= FEW_ROWS,
@@ -110,7 +108,7 @@ export function fewRows(gpu: Gpu, make: MakeKernel) {
   } satisfies ProductKernel & Record<string, unknown>;
 }
 
-/** `experts`: by a plan with tiles of `rowTiles` times 16 rows. */
+/** Makes products of many rows. `experts` takes rows in a plan's tiles of `rowTiles` times 16 rows. */
 export function manyRows(gpu: Gpu, make: MakeKernel) {
   const kernels = new KernelCache("cuda", make, { headers: productHeaders });
   const product = (
@@ -120,9 +118,9 @@ export function manyRows(gpu: Gpu, make: MakeKernel) {
     work: Work,
     hasExperts: boolean,
   ) => {
-    // The rows' elements of two steps: 512 / bits of each share.
+    // Room for the rows' numbers of two steps: 512 / bits numbers per share of K.
     const sharedMemory = 2 * rowTiles * 16 * columns.shares * (512 / form.bits) * 2;
-    // A kernel has one size of shared memory.
+    // A compiled kernel has a fixed size of shared memory, so the size is part of its name.
     const kernel = [`product_many_${sharedMemory}`, manyBody] as const;
     const constants = { MT: rowTiles, EXPERTS: hasExperts };
     const warps = { ...columns, warps: MANY_WARPS };

@@ -23,7 +23,7 @@
     AWAIT_INPUTS;
     matrix += long(chosen[cta_y]) * N * K;
   }
-  // Lanes past the end of K load some pack of the row and multiply it by zeros.
+  // Lanes past the end of K load any valid pack of the row and multiply it by zeros.
   constexpr bool IS_WHOLE = PACKS * SHARES * 256 == K;
   const auto place = [&](int i) { return ((i * SHARES + share) * 32 + lane) * 8; };
   const auto is_inside = [&](int i) { return IS_WHOLE || place(i) < K; };
@@ -49,12 +49,12 @@
     own[i] = load_global(row + (is_inside(i) ? place(i) : 0));
     if (!is_inside(i)) own[i] = uint4{0, 0, 0, 0};
   }
-  // Lane j finishes row j at the end. Its residual is loaded now: later it would queue after the
-  // next launch's weights.
+  // Lane j finishes row j at the end. The row's residual is loaded now, because later the load would queue after
+  // those of the next launch's weights.
   static_assert(!RESIDUAL || GRID_ROWS >= COLUMNS, "residuals are loaded for one round");
   const T added = residual[RESIDUAL ? long(cta_y) * COLUMNS + first + lane % LINES : 0];
   const auto number = [&](int i, int k) { return float(reinterpret_cast<const T*>(&own[i])[k]); };
-  // With a norm x times its weight is kept in float32; that takes no more registers than keeping both.
+  // With a norm, x times its weight is kept in float32: no more registers than keeping both factors.
   float normed[NORMED ? PACKS : 1][8], square = 0;
   #pragma unroll
   for (int i = 0; NORMED && i < PACKS; i++) {
@@ -87,7 +87,7 @@
       if (NORMED) all += SHUFFLE_XOR(all, mask);
     }
     if (SHARES > 1) {
-      // Double-buffered: the previous round's sums are still being read.
+      // Double-buffered, because warps may still read the previous round's sums.
       constexpr int KEPT = ALL + 1;
       SHARED float others[2 * WARPS * KEPT];
       float* kept = others + (round % 2 * WARPS + warp) * KEPT;

@@ -1,4 +1,4 @@
-// Products of one token with a matrix or with those of its experts, on NVIDIA GPUs.
+// Products of one token with a matrix, or with the matrices of its experts, on NVIDIA GPUs.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { ProductOptions } from "../../mlx/cpu.ts";
 import type { KernelLaunch, MakeKernel } from "../../mlx/kernel.ts";
@@ -13,14 +13,14 @@ import denseBody from "./vector.c" with { type: "text" };
 import { type ProductKernel, readingCost } from "./way.ts";
 
 /**
- * Kernels whose warps read whole rows of the matrix, or shares of them. `packs`: maximum loads of 16
- * bytes in flight per lane, because of registers. `mostLines`: maximum rows of the matrix per warp.
+ * Kernels whose warps read whole rows of the matrix, or shares of rows. `packs`: maximum 16-byte loads in flight per
+ * lane, limited by registers. `mostLines`: maximum rows of the matrix per warp.
  */
 const DENSE = { name: "vector", body: denseBody, warps: 4, packs: 16, mostLines: 8 };
 const PACKED = { name: "packed_vector", body: packedBody, warps: 8, packs: 12, mostLines: 4 };
 const readerOf = (bits: number) => (bits === 16 ? DENSE : PACKED);
 
-/** Maximum packs per lane of one row, and of the token. */
+/** Maximum packs per lane, of a matrix row and of the token. */
 const MOST_PACKS = 8;
 /** Maximum numbers of a token that a CTA stages in shared memory for a quantized matrix. */
 const MOST_STAGED = 10_240;
@@ -39,7 +39,7 @@ export function fitsVector(sizes: Sizes): boolean {
   return isEven && isStaged && packs <= MOST_PACKS;
 }
 
-/** The lowest number of warps that can share a row of the matrix. */
+/** Returns the lowest number of warps that can share a row of the matrix, and the packs per lane. */
 function sharing(sizes: Sizes) {
   const { warps } = readerOf(sizes.bits);
   const shares = [1, 2].find((count) => packsOf(sizes, count) <= MOST_PACKS) ?? warps;
@@ -49,8 +49,8 @@ function sharing(sizes: Sizes) {
 type Fused = { isGated: boolean; isNormed: boolean; isAdded: boolean };
 
 /**
- * How whole rows are read: rows per warp (a power of two), and CTAs. A persistent grid has equal
- * rounds for all CTAs, of which `resident` share an SM: as many as its registers allow.
+ * Chooses how whole rows are read: rows per warp (a power of two), and CTAs. A persistent grid has the same number of
+ * rounds for all CTAs; `resident` CTAs share an SM, as many as registers allow.
  */
 function reading(
   { multiprocessors }: Gpu,
@@ -72,31 +72,31 @@ function reading(
   const hasManyLoads = isDense ? packs > 6 : packs * lines * halves > 8;
   const resident = (isDense ? 4 : 3) - Number(hasManyLoads);
   const even = Math.ceil(steps() / (resident * multiprocessors));
-  // The residual is loaded before the first round: one number per thread, or if dense for one round.
+  // Limits rounds, because residuals are loaded before the first round: one per thread, or for one round if dense.
   const mostRounds = isDense ? 1 : Math.floor((shares * 32) / lines);
   const rounds = isAdded ? Math.min(mostRounds, even) : even;
   const groups = Math.ceil(steps() / rounds);
   return { ...launch, name: `${name}_${resident}`, groups, resident };
 }
 
-/** Warps of a streaming CTA that compute, and parts of the matrix that each has at once. */
+/** Maximum warps that compute in a streaming CTA, and maximum parts of the matrix that a warp processes at once. */
 const STREAM_WARPS = 16;
 const STREAM_PARTS = 4;
 /**
- * More than half of an SM's shared memory, so that each CTA has an SM of its own; and more than 132
- * KiB, so that the SM's carve-out is 164 KiB, which leaves room for the next launch.
+ * Minimum and maximum shared memory of a streaming CTA. The minimum exceeds half of an SM's, so that each CTA has an
+ * SM of its own, and 132 KiB, so that the SM's carve-out is 164 KiB, which leaves room for the next launch.
  */
 const LEAST_STREAM_BYTES = 136 * 1024;
 const MOST_STREAM_BYTES = 192 * 1024;
-/** Requested per CTA before the token is available: more would delay the token. */
+/** Bytes that a CTA requests before the token is available; more would delay the load of the token. */
 const EARLY_STREAM_BYTES = 70 * 1024;
-/** With work stealing: bytes in flight per CTA, and minimum rounds. */
+/** Bytes in flight per CTA with work stealing, and minimum rounds for work stealing. */
 const CLAIMED_STREAM_BYTES = 112 * 1024;
 const CLAIMED_ROUNDS = 6;
-/** Tiles whose partial sums are buffered before the warps' sums are reduced. */
+/** Maximum tiles whose partial sums are buffered before they are reduced over the warps. */
 const KEPT_TILES = 16;
 
-/** How a quantized matrix is streamed, in tiles of 8 rows of each half; undefined if unsupported. */
+/** Chooses how to stream a quantized matrix, in tiles of 8 rows of each half; undefined if unsupported. */
 function streaming(
   { multiprocessors }: Gpu,
   { inputs, bits, span }: Form,
@@ -142,7 +142,7 @@ function streaming(
   return {
     name: `streamed_vector_${sharedMemory}`,
     body: streamBody,
-    // One more warp requests the weights.
+    // Adds the producer warp.
     warps: warps + 1,
     groups,
     isClaimed,
@@ -155,9 +155,9 @@ function streaming(
   };
 }
 
-/** `product`: x (1, K), or with `chosen` experts (R) a row or one per expert -> (1 or R, N) */
+/** Makes products of x (1, K) with a matrix, or of one row (or R rows) with R `chosen` experts -> (1 or R, N). */
 export function vectors(gpu: Gpu, make: MakeKernel, constants: Constants) {
-  // By the CTAs per SM for which the compiler limits registers.
+  // Keyed by the CTAs per SM for which the compiler limits registers.
   const kernels = new KernelCaches("cuda", make, productHeaders);
   const product = (
     x: MlxArray,

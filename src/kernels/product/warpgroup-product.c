@@ -1,6 +1,6 @@
 // Multiplies many rows by a quantized matrix with Hopper's wgmma; compute capability 9.0 only. Like product-many.c,
-// but a CTA has more columns (TILES * 128) and up to ROWS rows, because the time is that of loading operands. If that
-// leaves too few CTAs, the CTAs of a cluster split K.
+// but a CTA has more columns (TILES * 128) and up to ROWS rows, because loading operands takes most of the time. If
+// that leaves too few CTAs, the CTAs of a cluster split K.
 //
 // It computes the transpose: the columns are the rows of wgmma's first operand, TILES * 64 per warpgroup. They are
 // dequantized into registers while the previous part is multiplied; a lane has two adjacent weights (a byte or two)
@@ -34,14 +34,14 @@
   const int rows = min(ROWS, x_shape[0] - first_row);
   const int begin = K / STEP * share / SHARES, steps = K / STEP * (share + 1) / SHARES - begin;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;
-  // The matrix row of one of this CTA's columns; row 0 for columns past the end.
+  // `line_of`: the matrix row of one of this CTA's columns; row 0 for columns past the end.
   auto is_column = [&](int column) { return first + column % OWN < columns; };
   auto line_of = [&](int column) { return is_column(column) ? column / OWN * columns + first + column % OWN : 0; };
   // A column's 16-byte chunks are swizzled, so that the same chunk of 8 columns can be read without bank conflicts.
   auto chunk_at = [](int column, int chunk) {
     return MATRIX + column * COLUMN_BYTES + (chunk ^ column / (8 / CHUNKS) % CHUNKS) * 16;
   };
-  // A thread copies the same chunk of columns that are COLUMNS_APART, and the same pack of rows.
+  // A thread copies one chunk of every COLUMNS_APART-th column, and one pack of every ROWS_APART-th row.
   constexpr int COLUMNS_APART = THREADS / CHUNKS, ROWS_APART = THREADS / PACKS;
   const int own_column = thread_index / CHUNKS, own_chunk = thread_index % CHUNKS;
   const int own_row = thread_index / PACKS, own_pack = thread_index % PACKS;
@@ -65,8 +65,8 @@
     for (int i = 0; i < ROWS; i += ROWS_APART)
       cp_async(to + i * LINE_BYTES, rows_from + (long(i) * K + step * STEP), own_row + i < rows ? 16 : 0);
   };
-  // Scales and biases of a column's spans in a step are copied as whole 32-bit words. If a step has
-  // a single span, the word's other half belongs to a neighbouring span.
+  // First span of a step. Scales and biases of a step's spans are copied as whole 32-bit words, so if a step has a
+  // single span, the word's other half belongs to a neighbouring span.
   auto first_span = [&](int line, int step) { return unsigned(line) * (K / SPAN) + (begin + step) * STEP / SPAN; };
   const unsigned factor_line = line_of(thread_index % COLUMNS);
   auto fetch_factors = [&](int step) {
@@ -78,7 +78,7 @@
           stages + step % STAGES * STAGE + FACTORS + own * FACTOR_BYTES, (own < COLUMNS ? scales : biases) + at);
     }
   };
-  // A step's scales and biases of the columns that a lane dequantizes, two per tile.
+  // Scales or biases of a column in a step. A lane dequantizes two columns per tile.
   struct Words {
     unsigned of[FACTOR_BYTES / 4];
   };
@@ -97,11 +97,11 @@
       }
     }
   };
-  // A span's scale or bias, as a pair of equal numbers.
+  // Returns a span's scale or bias as a pair of equal numbers.
   auto factor_pair = [](const Words& words, int span) {
     return __byte_perm(words.of[span / 2], 0, span % 2 == 0 ? 0x1010 : 0x3232);
   };
-  // A part is 32 numbers of K, two wgmmas of 16.
+  // Parts of a step. A part is 32 numbers of K, two wgmmas of 16.
   constexpr int PARTS = STEP / 32;
   constexpr int LOADS = BITS / 4;
   uint4 loaded[TILES * 2][LOADS];
@@ -162,7 +162,7 @@
     #pragma unroll
     for (int part = 0; part < PARTS; part++) {
       multiply_part(operands[part % 2], stage, part);
-      // Refills the stage of two steps ago: at this step's barrier both warpgroups had finished it.
+      // Refills the stage of two steps ago, which both warpgroups had finished at this step's barrier.
       if (part == 0 && s + STAGES - 2 < steps) {
         fetch_matrix(s + STAGES - 2);
         fetch_factors(s + STAGES - 2);
@@ -170,12 +170,12 @@
       }
       if (part == 0) cp_async_commit();
       if (part + 1 < PARTS) load_part(stage, part + 1);
-      // The previous part's operand registers are free now.
+      // Waits until the previous part's operand registers are free.
       wgmma_wait<1>();
       if (part + 1 < PARTS) dequantize_part(operands[(part + 1) % 2], part + 1);
       else if (s + 1 < steps) begin_step(s + 1);
     }
-    // wgmmas in flight across iterations would make the compiler serialize all of them.
+    // Waits for all wgmmas: if any were in flight across iterations, the compiler would serialize them all.
     #pragma unroll
     for (int t = 0; t < TILES; t++) wgmma_wait<0>(sum[t]);
   }
@@ -183,7 +183,7 @@
   store_sums<COLUMNS>(stages, sum, warp, lane);
   if (SHARES > 1) cluster_barrier();
   else BARRIER;
-  // Loads from other CTAs have a high latency: all are issued before the first is added.
+  // Adds up the CTAs' sums. Loads from other CTAs have a high latency, so all are issued before the first is added.
   auto total = [&](float (&made)[8], int row, int column) {
     float four[SHARES][2][4] = {};
     #pragma unroll
@@ -207,5 +207,5 @@
     if (GATED) total(ups, row, OWN + column);
     *reinterpret_cast<uint4*>(made + to) = finished_pack<GATED, RESIDUAL>(sums, ups, before, x);
   }
-  // Other CTAs may still read this one's sums.
+  // Waits, because other CTAs may still read this CTA's sums.
   if (SHARES > 1) cluster_barrier();

@@ -7,36 +7,36 @@ import { isWhole } from "./matrix.ts";
 import body from "./warpgroup-product.c" with { type: "text" };
 import { type ProductKernel, tileCost } from "./way.ts";
 
-/** The work of a CTA. */
+/** Shape of a CTA's work. */
 export type GroupShape = {
   rows: number;
-  /** Each has 128 columns. */
+  /** Tiles per CTA, with 128 columns each. */
   tiles: number;
-  /** CTAs of a cluster, which split K. */
+  /** CTAs per cluster, which split K. */
   shares: number;
   /** Numbers of K per stage. */
   step: number;
-  /** Buffers in shared memory. */
+  /** Stages of the ring in shared memory. */
   stages: number;
 };
 
-/** Rows per CTA, which share dequantized columns: N of the wgmma instruction. */
+/** Choices of rows per CTA, which share the dequantized columns; N of the wgmma instruction. */
 const ROWS = [32, 64, 96, 128, 192, 256];
 
-/** Rows per CTA by its tiles: the accumulators of more do not fit in registers. */
+/** Maximum rows per CTA for each number of tiles; accumulators of more rows do not fit in registers. */
 const MOST_ROWS = { 1: 256, 2: 128 };
 
 const THREADS = 256;
 const LEAST_STAGES = 4;
 const MOST_STAGES = 6;
 
-/** Cluster sizes that use every SM of a GPC. */
+/** Cluster sizes with which all SMs of a GPC are used. */
 const SHARES = [1, 2, 4, 8];
 
-/** Per CTA, without the padding that aligns the stages. */
+/** Shared memory per CTA, without the padding that aligns the stages. */
 const SHARED_BYTES = 226 * 1024;
 
-/** Per cycle of an SM: multiply-adds, and bytes from L2 and from the cluster while all SMs load. */
+/** Throughput of an SM per cycle: multiply-adds, and bytes from L2 and from the cluster while all SMs load. */
 const PRODUCTS = 2048;
 const L2_BYTES = 24;
 const CLUSTER_BYTES = 14;
@@ -45,7 +45,7 @@ const CLUSTER_BYTES = 14;
 const STEP_CYCLES = 300;
 const END_CYCLES = 3000;
 
-/** For fewer rows product-many.c is as fast (docs/log.md). */
+/** Minimum rows: for fewer rows product-many.c is as fast (docs/log.md). */
 const LEAST_ROWS = 65;
 
 type Sizes = { rows: number; columns: number; inputs: number; bits: number; span: number };
@@ -53,7 +53,7 @@ type Sizes = { rows: number; columns: number; inputs: number; bits: number; span
 /** Overrides of the fastest shape, for tests and benchmarks. */
 export type AskedShape = Partial<GroupShape> & { leastRows?: number };
 
-/** The shape with the lowest estimated time that agrees with `asked`. */
+/** Returns the shape with the lowest estimated time among those that agree with `asked`. */
 export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): GroupShape {
   const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
@@ -68,7 +68,7 @@ export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): Grou
 
 type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
 
-/** Estimated cycles: of a CTA, times the waves of clusters. */
+/** Estimates cycles: those of a CTA, times the number of waves of clusters. */
 function costOf(
   { multiprocessors, gpcs }: Gpu,
   { rows, tiles, shares }: Split,
@@ -85,7 +85,7 @@ function costOf(
   return Math.ceil(clusters / atOnce) * cycles;
 }
 
-/** Long steps, if enough stages of them fit. */
+/** Prefers long steps if enough stages of them fit in shared memory. */
 function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked: AskedShape) {
   const most = (step: number) =>
     Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, sizes)));
@@ -93,7 +93,7 @@ function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked
   return { step, stages: Math.min(asked.stages ?? MOST_STAGES, most(step)) };
 }
 
-/** Rows, weights, and their scales and biases in whole 32-bit words (warpgroup-product.c). */
+/** Returns the bytes of a stage: rows, weights, and scales and biases in whole 32-bit words (warpgroup-product.c). */
 function stageBytes(
   { rows, tiles, step }: Pick<GroupShape, "rows" | "tiles" | "step">,
   { bits, span }: Pick<Sizes, "bits" | "span">,

@@ -2,10 +2,10 @@
 // finishes packs of 8 columns (SwiGLU, residual add). CUDA with compute capability 9.0 only.
 #include "cuda-instructions.h"
 
-/** Floats per line, padded so that a quad's rows do not conflict in shared-memory banks. */
+/** Returns the floats per line, padded so that a quad's rows do not conflict in shared-memory banks. */
 FUNCTION constexpr int sums_line(int columns) { return columns + 4; }
 
-/** Column of a thread's i-th accumulators: two per tile of 64, TILES tiles per warpgroup. */
+/** Returns the column of a thread's i-th accumulators: two per tile of 64, with TILES tiles per warpgroup. */
 template <int TILES>
 FUNCTION int sums_column(int warp, int lane, int i) {
   return (warp / 4 * TILES + i / 2) * 64 + warp % 4 * 16 + i % 2 * 8 + lane / 4;
@@ -24,8 +24,8 @@ FUNCTION void store_sums(unsigned to, const float (&sum)[TILES][SUMS], int warp,
 }
 
 /**
- * silu(gates) * ups of two adjacent columns, in place; both are rounded to T first, as separate
- * operations would. The last argument only selects the type.
+ * Computes silu(gates) * ups of two adjacent columns, in place. Both are rounded to T first, as separate operations
+ * would do. The last argument only selects the type.
  */
 template <typename T>
 FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
@@ -40,8 +40,8 @@ FUNCTION void gate_pair(float* gates, const float* ups, const T* type) {
 }
 
 /**
- * Finishes 8 columns: optionally SwiGLU with `up`, and adds the residual `before`. The last
- * argument only selects the type.
+ * Finishes 8 columns: optionally applies SwiGLU with `up`, and adds the residual `before`. The last argument only
+ * selects the type.
  */
 template <bool GATED, bool RESIDUAL, typename T>
 FUNCTION uint4 finished_pack(const float (&sum)[8], const float (&up)[8], const uint4& before, const T* type) {

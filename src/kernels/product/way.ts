@@ -1,4 +1,4 @@
-// Ways to compute a product, as rows of a table: whether a way fits a call, its cost, its launch.
+// Ways to compute a product: kernels and MLX's operations, each with the calls it fits, its cost, its launch.
 import type { MlxArray } from "../../mlx/array.ts";
 import type { ProductOptions } from "../../mlx/cpu.ts";
 import { type Form, formOf, type Matrix } from "./matrix.ts";
@@ -6,14 +6,14 @@ import { type Form, formOf, type Matrix } from "./matrix.ts";
 export type Way<Call, Launch> = {
   fits(call: Call): boolean;
   /**
-   * Relative to MLX's product (cuBLAS) with the matrix in 16 bits, whose time for few rows is that
-   * of reading the matrix. Measurements: docs/log.md.
+   * Returns the time relative to MLX's product (cuBLAS) with the matrix in 16 bits, which for few rows takes as long
+   * as reading the matrix. Measurements: docs/log.md.
    */
   cost(call: Call): number;
   launch: Launch;
 };
 
-/** The cheapest way that fits; of equally cheap ones the first. */
+/** Returns the cheapest way that fits the call; of equally cheap ways the first. */
 export function cheapest<Call, W extends Pick<Way<Call, unknown>, "fits" | "cost">>(
   ways: readonly W[],
   call: Call,
@@ -29,48 +29,48 @@ export function cheapest<Call, W extends Pick<Way<Call, unknown>, "fits" | "cost
 
 export type ProductCall = ProductOptions & { rows: number };
 
-/** x (rows, K) -> (rows, N), or gated (rows, N / 2) */
+/** A way to multiply x (rows, K) -> (rows, N), or gated (rows, N / 2). */
 export type ProductWay = Way<ProductCall, (x: MlxArray, options: ProductOptions) => MlxArray> & {
   /** Whether the kernel also computes a norm with this epsilon. Default: false. */
   fusesNorm?(eps: number): boolean;
 };
 
-/** A kernel's row of the table. */
+/** A kernel's entry in the table of products. */
 export type ProductKernel = {
-  /** Undefined if the kernel cannot multiply by the matrix. */
+  /** Returns undefined if the kernel cannot multiply by the matrix. */
   wayFor(form: Form): ProductWay | undefined;
   free(): void;
 };
 
-/** The rows of one tile of a tensor core instruction. */
+/** Rows of one tile of a tensor core instruction. */
 export const FEW_ROWS = 16;
 
 /** Above this many elements cuBLAS's product with a dense matrix is faster than ours. */
 const SMALL_ELEMENTS = 10 * 2 ** 20;
-/** From this many elements on the time with few rows is that of reading the matrix. */
+/** From this many elements on, a product with few rows takes as long as reading the matrix. */
 const LARGE_ELEMENTS = 2 ** 27;
-/** Up to this many rows a large quantized matrix is faster than a dequantized copy. */
+/** Maximum rows for which multiplying by a large quantized matrix is faster than by a dequantized copy. */
 const READING_ROWS = 64;
-/** Above this many rows dequantizing the matrix for cuBLAS in every step is faster. */
+/** Rows above which it is faster to dequantize the matrix for cuBLAS in every step. */
 const DEQUANTIZING_ROWS = 256;
 
-/** The number of rows for which our tensor core kernels and MLX's product take equally long. */
+/** Returns the number of rows for which our tensor core kernels and MLX's product take equally long. */
 function breakEvenRows({ bits, outputs, inputs }: Form): number {
   const elements = outputs * inputs;
   if (bits === 16) return elements <= SMALL_ELEMENTS ? FEW_ROWS : 1;
   return elements >= LARGE_ELEMENTS ? READING_ROWS : FEW_ROWS;
 }
 
-/** Cost of kernels for one row, which are memory-bound. */
+/** Returns the cost of kernels for one row, which are memory-bound. */
 export const readingCost = ({ bits }: Pick<Form, "bits">) => bits / 16;
 
-/** Cost of kernels that multiply tiles of rows with tensor cores. */
+/** Returns the cost of kernels that multiply tiles of rows with tensor cores. */
 export function tileCost(form: Form): (call: ProductCall) => number {
   const [reading, breakEven] = [readingCost(form), breakEvenRows(form)];
   return ({ rows }) => Math.max(reading, rows / breakEven);
 }
 
-/** Cost of MLX's product, which for several rows dequantizes the matrix unless a copy is kept. */
+/** Returns the cost of MLX's product, which for several rows dequantizes the matrix unless a copy is kept. */
 export function mlxCost(matrix: Matrix, isCopied: boolean): (call: ProductCall) => number {
   const form = formOf(matrix);
   const many = form.bits === 16 || isCopied ? 1 : DEQUANTIZING_ROWS / breakEvenRows(form);

@@ -10,7 +10,7 @@
 // RUN.
 // Grid: (CHANNELS / (128 PACK), tokens / RUN) CTAs of 128 threads.
 #include "moves.h"
-  /** A thread's channels, loaded and stored as one access. */
+  /** PACK adjacent channels, loaded and stored as one access. */
   struct alignas(PACK * sizeof(T)) Inputs {
     T x[PACK];
   };
@@ -22,7 +22,7 @@
   if (channel >= CHANNELS) return;
   const int rows = moves[0];
   const long size = long(KEPT) * CHANNELS;
-  // MLX assumes that inputs are constant; no other thread touches these channels in this launch.
+  // Kept inputs, written in place though MLX assumes inputs constant: no other thread touches these channels.
   DEVICE float* states = const_cast<DEVICE float*>(pool) + channel;
   Floats weights[TAPS], biases;
   #pragma unroll

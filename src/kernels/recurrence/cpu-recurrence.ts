@@ -55,13 +55,13 @@ function scaled(x: MlxArray, factor: number): MlxArray {
   return factor === 1 ? x : multiply(x, factor);
 }
 
-/** sizes (T, heads), rate (heads * features) -> (T, heads * features) */
+/** Multiplies sizes (T, heads) by the rate per feature, (heads * features) -> (T, heads * features). */
 function byFeature(sizes: MlxArray, rate: MlxArray): MlxArray {
   const heads = sizes.shape[1]!;
   return reshape(multiply(expandDims(sizes, -1), reshape(rate, [heads, -1])), [-1, rate.size]);
 }
 
-/** The skip connection, skip * values: (T, width) */
+/** Returns the skip connection, skip * values: (T, width). */
 function skipped(rows: MlxArray, skip: MlxArray, { columns }: Scan, width: number): MlxArray {
   const heads = skip.size;
   const values = reshape(columnsOf(rows, columns.values, width), [-1, heads, width / heads]);

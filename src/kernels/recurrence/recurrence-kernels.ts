@@ -1,4 +1,4 @@
-// Recurrent layers on a GPU, with our own kernels. They write to their pools in place, which MLX does not track.
+// Recurrent layers on a GPU, with our own kernels, which write to state pools in place, unseen by MLX.
 import type { MlxArray } from "../../mlx/array.ts";
 import { bytesOf, isHalf } from "../../mlx/dtype.ts";
 import { rmsNorm } from "../../mlx/fast.ts";
@@ -13,7 +13,7 @@ import scanBody from "./scan.c" with { type: "text" };
 import scanChunksBody from "./scan-chunks.c" with { type: "text" };
 import scanTokensBody from "./scan-tokens.c" with { type: "text" };
 
-/** convolve.c: threads per CTA, and tokens per thread in a step with prompts. */
+/** Threads per CTA of convolve.c, and tokens per thread in a step with prompts. */
 const CONVOLVE_THREADS = 128;
 const RUN = 8;
 /** Bytes of the widest load. */
@@ -21,37 +21,37 @@ const PACK_BYTES = 16;
 /** State rows per warp in scan.c. */
 const ROWS_PER_WARP = 8;
 const WARPS = 4;
-/** Maximum warps of a CTA that has a whole head, and maximum state size: limited by registers. */
+/** Maximum warps of a CTA that has a whole head, and maximum elements of a state; both are limited by registers. */
 const MOST_WARPS = 16;
 const MOST_STATE = 128 * 128;
-/** Shared memory for staged tokens per CTA, such that several CTAs fit on an SM. */
+/** Shared memory per CTA for staged tokens, small enough that several CTAs fit on an SM. */
 const SHARED_BYTES = 24 * 1024;
 
-/** scan-chunks.c: maximum features of a head, scorer warps, tokens per chunk. */
+/** Maximum features of a head in scan-chunks.c, its scorer warps, and its tokens per chunk. */
 const MOST_DIM = 128;
 const SCORERS = 4;
 const CHUNK = 32;
 /**
- * MLX raises a kernel's limit of 48 KiB only if its dynamic shared memory alone exceeds about that;
- * static shared memory does not count. So at least this much is requested.
+ * Minimum dynamic shared memory that is requested. MLX raises a kernel's limit of 48 KiB only if its dynamic shared
+ * memory alone exceeds about that; static shared memory does not count.
  */
 const LEAST_RAISED = 48 * 1024;
 
-/** scan-tokens.c: stages of the ring buffer, and minimum work items per CTA for it to be used. */
+/** Ring stages of scan-tokens.c, and minimum work items per CTA for using it. */
 const STAGES = 3;
 const LEAST_HEADS = 4;
 
 export class RecurrenceKernels implements Recurrence {
   readonly #language: Language;
   readonly #kernels: KernelCache;
-  /** scan.c with a whole head per CTA; two CTAs per SM: one loads while the other computes. */
+  /** Kernels of scan.c with a whole head per CTA and two CTAs per SM: one loads while the other computes. */
   readonly #wholeHeads: KernelCache;
-  /** scan-tokens.c. */
+  /** Kernels of scan-tokens.c. */
   readonly #tokens: KernelCache;
   readonly #largeGroups: number;
   readonly #constants = new Constants();
 
-  /** `largeGroups`: concurrent CTAs with 200 KiB of shared memory each (Hopper's SMs), or 0. */
+  /** `largeGroups`: CTAs with 200 KiB of shared memory each that run at once (the SMs of a Hopper GPU), or 0. */
   constructor(language: Language, make: MakeKernel = makeKernel, largeGroups = 0) {
     this.#language = language;
     this.#largeGroups = largeGroups;
@@ -117,7 +117,7 @@ export class RecurrenceKernels implements Recurrence {
     const { factor = 1, betaFactor = 1, limits = [0, Infinity] } = from ?? {};
     const outputEps = output?.norm.eps ?? 0;
     const [least, most] = limits;
-    // Metal's fast math may assume that there are no infinities.
+    // Replaces infinity, because Metal's fast math may assume that there is none.
     const finite = [least, Math.min(most, 3e38)];
     const steps = [factor, ...finite];
     const ends = [outputEps, betaFactor];
@@ -196,7 +196,7 @@ export class RecurrenceKernels implements Recurrence {
     const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
     const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
-    // With longer keys a thread's state exceeds the registers that two CTAs per SM leave.
+    // With more key features a thread's state exceeds the registers that two CTAs per SM leave.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
     const kernels = isBounded ? this.#wholeHeads : this.#kernels;
     return kernels.run(isBounded ? "scan_heads" : "scan", scanBody, inputs, "read", {
@@ -225,7 +225,7 @@ export class RecurrenceKernels implements Recurrence {
   }
 }
 
-/** The number of rows of packed moves. */
+/** Returns the number of rows of packed moves. */
 function countOf(moves: MlxArray): number {
   return moves.shape[0]! / 4 - 1;
 }
@@ -243,7 +243,7 @@ function fitsPacks({ x, gates }: ScanInputs, { columns }: Scan, dims: readonly n
   );
 }
 
-/** The gated RMSNorm with MLX's operations, for heads that are too large for a CTA. */
+/** Computes the gated RMSNorm with MLX's operations, for heads that are too large for a CTA. */
 function gated(
   read: MlxArray,
   raw: MlxArray,

@@ -1,5 +1,5 @@
-// Recurrent layers, all sequences of a step in one launch: causal depthwise convolutions, and linear recurrences
-// (scans). States are in slots of pools that are written in place, like keys and values.
+// Recurrent layers, for all sequences of a step in one launch: causal depthwise convolutions, and linear recurrences
+// (scans). States are in slots of pools, which are written in place, like keys and values.
 import type { MlxArray } from "../../mlx/array.ts";
 
 /** Causal depthwise convolution: weight (taps, channels), oldest input first; bias (channels). */
@@ -7,7 +7,7 @@ export type Convolution = {
   weight: MlxArray;
   bias?: MlxArray | undefined;
   activation?: "silu" | undefined;
-  /** First column of the channels, if rows have more. */
+  /** First column of the channels, if rows have other columns too. */
   column?: number | undefined;
 };
 
@@ -21,38 +21,38 @@ export type Convolution = {
  */
 export type Scan = {
   keyHeads: number;
-  /** First column of each in a row. */
+  /** First column of the queries, keys and values in a row. */
   columns: { queries: number; keys: number; values: number };
-  /** Queries and keys are divided by their root mean square and scaled. */
+  /** Norm of queries and keys, if any: each is divided by its root mean square and scaled. */
   norm?: { eps: number; queryScale: number; keyScale: number } | undefined;
   deltaRule: boolean;
   /**
-   * RWKV 7's update in place of the delta rule: subtracts (state * find) x put from the state, where `find` and `put`
+   * RWKV 7's update instead of the delta rule: subtracts (state * find) x put from the state, where `find` and `put`
    * are columns of two more vectors (key features). Requires decays per feature.
    */
   erasing?: { find: number; put: number } | undefined;
-  /** (heads) float32: output += skip * value (Mamba 2's D). */
+  /** Skip weights (heads) in float32: output += skip * value (Mamba 2's D). */
   skip?: MlxArray | undefined;
 };
 
 export type ScanInputs = {
-  /** (T, columns): queries, keys and values side by side. */
+  /** Rows (T, columns) with queries, keys and values side by side. */
   x: MlxArray;
   gates: GivenGates | RawGates;
 };
 
 export type GivenGates = {
-  /** (T, heads), or (T, heads * key features); float32. */
+  /** Decays (T, heads), or (T, heads * key features), in float32. */
   decays: MlxArray;
-  /** (T, heads) float32 */
+  /** Betas (T, heads) in float32. */
   betas: MlxArray;
 };
 
-/** Rows (T, columns) of the input projection; the scan computes decays and betas itself. */
+/** Rows (T, columns) of the input projection, from which the scan computes decays and betas. */
 export type RawGates = { raw: MlxArray; columns: RawColumns };
 
 /**
- * Per head a column of step sizes, and one of betas:
+ * Columns of raw gates: per head one of step sizes, and one of betas.
  *
  *     size = softplus(factor * step + bias), within the limits        decay = exp(rate * size)
  *
@@ -60,12 +60,12 @@ export type RawGates = { raw: MlxArray; columns: RawColumns };
  * feature gives a decay per key feature.
  */
 export type RawColumns = {
-  /** First column of each in a row. */
+  /** First column of the step sizes and, if present, of the betas in a row. */
   steps: number;
   betas?: number | undefined;
-  /** (heads) or (heads * key features), float32 */
+  /** Rates (heads) or (heads * key features), in float32. */
   rate: MlxArray;
-  /** (heads) float32 */
+  /** Biases (heads) in float32. */
   bias: MlxArray;
   factor?: number | undefined;
   betaFactor?: number | undefined;
@@ -73,24 +73,24 @@ export type RawColumns = {
   output?: OutputGate | undefined;
 };
 
-/** Gated RMSNorm: the norm of each head's output, times silu(gate); the gates begin at `column`. */
+/** Gated RMSNorm: the norm of each head's output, times silu(gate). The gates begin at column `column`. */
 export type OutputGate = { column: number; norm: { weight: MlxArray; eps: number } };
 
-/** Recurrent layers as the slot store uses them: kernels, or plain arithmetic in tests. */
+/** Recurrent layers as the slot store calls them: implemented by kernels, or in tests by plain arithmetic. */
 export interface Recurrence {
-  /** x (T, channels or more), pool (slots, taps - 1, channels) -> (T, channels) */
+  /** Convolves x (T, channels or more) with kept inputs in pool (slots, taps - 1, channels) -> (T, channels). */
   convolve(x: MlxArray, pool: MlxArray, moves: MlxArray, convolution: Convolution): MlxArray;
-  /** pool (slots, heads, value features, key features) float32 -> (T, heads * value features) */
+  /** Scans; pool (slots, heads, value features, key features) float32 -> (T, heads * value features). */
   scan(inputs: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray;
   free(): void;
 }
 
-/** Consecutive tokens of a sequence; source (negative: none) and destination slot of its state. */
+/** Consecutive tokens of a sequence, and the slots that its state is read from (negative: none) and written to. */
 export type RowMove = { first: number; count: number; from: number; to: number };
 
 /**
- * Four integers per row, after a header of four whose first is the number of rows. As a template
- * argument the number would need a compiled kernel for each value.
+ * Packs four integers per row, after a header of four whose first is the number of rows. The number is not a template
+ * argument, which would need a compiled kernel for each value.
  */
 export function packMoves(rows: readonly RowMove[]): Int32Array {
   const packed = new Int32Array(4 * (1 + rows.length));

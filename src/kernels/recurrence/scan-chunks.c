@@ -28,12 +28,12 @@
   struct alignas(8) Two {
     float x[2];
   };
-  /** A token's beta, its g to base 2, exp(g), and exp(g_last - g). */
+  /** The gates of one token: its beta, its g to base 2, exp(g), and exp(g_last - g). */
   struct alignas(16) Gate {
     float beta, power, passed, left;
   };
   const int head = cta_y, key_head = head / (HEADS / KEY_HEADS);
-  // Prompt chunks come after decoding rows in a step. They take longest, so they are started first.
+  // Starts with the last rows of the step: prompt chunks, which take longest and come after decoding rows.
   const int* move = move_of(moves, moves[0] - 1 - cta_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], chunks = (count + CHUNK - 1) / CHUNK;
   auto blocks_of = [&](int chunk) { return count - chunk * CHUNK > 16 ? 2 : 1; };
@@ -43,18 +43,18 @@
   auto queries_at = [&](int chunk) { return memory + (2 + chunk % 2) * CHUNK * KEY_BYTES; };
   auto values_at = [&](int chunk) { return memory + 4 * CHUNK * KEY_BYTES + chunk % 2 * CHUNK * VALUE_BYTES; };
   SHARED Gate gates[2][CHUNK];
-  // The 16x16 blocks (0, 0), (1, 0) and (1, 1) in the register layout of an MMA operand. solutions:
-  // the inverses of I + A on the diagonal, -A below it. scores: P.
+  // Blocks (0, 0), (1, 0) and (1, 1) of 16x16 numbers, in the register layout of an MMA operand. `solutions`:
+  // inverses of the diagonal blocks of I + A, and -A below the diagonal. `scores`: P.
   SHARED uint4 solutions[2][3][32], scores[2][3][32];
   SHARED Four triangles[2][16 * 5];
   SHARED float outputs[CHUNK * OUTPUT_STRIDE];
   const int high = lane / 4, low = lane % 4 * 2;
-  // Lane addresses for ldmatrix. by_rows: 16 rows, then their next 8 columns. by_columns: 8 rows,
+  // Addresses of this lane's rows for ldmatrix. `by_rows`: 16 rows, then their next 8 columns. `by_columns`: 8 rows,
   // their next 8 columns, then both for the next 8 rows.
   const int by_rows = lane % 16, by_columns = lane / 16 * 8 + lane % 8;
 
   if (warp >= VALUE_WARPS) {
-    // Sixteen lanes share a row.
+    // Sixteen lanes load a row together.
     const int own = warp - VALUE_WARPS, pack = lane % 16;
     const bool has_keys = pack < KEY_DIM / 8, has_values = pack < VALUE_DIM / 8;
     uint4 key_rows[4], query_rows[4];
@@ -112,7 +112,7 @@
         const float size =
             RAW ? step_size(step * numbers[STEP_FACTOR] + float(bias[head]), numbers) : 0.0f;
         power = RAW ? float(rate[head]) * size : logf(step);
-        // exp(-80) is practically 0. A decay of 0 has the logarithm -infinity, whose differences are NaN.
+        // Clamps: exp(-80) is practically 0, and a decay of 0 (logarithm -infinity) would make differences NaN.
         if (power < -80) power = -80;
         gate.beta = !RAW ? beta : HAS_BETAS ? numbers[BETA_FACTOR] / (1.0f + EXP(-beta)) : size;
       }
@@ -133,7 +133,7 @@
       const unsigned at = is_key ? keys_at(chunk) : queries_at(chunk);
       const unsigned rows = at + (row * 16 + by_rows) * KEY_BYTES + lane / 16 * 16;
       const unsigned columns = keys_at(chunk) + (column * 16 + by_columns) * KEY_BYTES + lane / 8 % 2 * 16;
-      // Two accumulators each, which halves the chain of dependent MMAs.
+      // Two accumulators per product, which halves the chain of dependent MMAs.
       float sum[2][2][4] = {};
       #pragma unroll
       for (int k = 0; k < STEPS_OF_KEYS; k++) {
@@ -216,7 +216,7 @@
       }
     };
     auto write_outputs = [&](int chunk) {
-      // Loaded for every chunk, because registers do not suffice to keep them.
+      // The norm's weights are loaded again for every chunk, because there are not enough registers to keep them.
       float weights[8];
       #pragma unroll
       for (int j = 0; j < 8; j++) weights[j] = NORM_OUTPUT && has_values ? float(weight[pack * 8 + j]) : 0.0f;
@@ -266,7 +266,7 @@
   }
 
   const int from = move[MOVE_FROM];
-  // MLX assumes that inputs are constant; no other warp touches these state rows in this launch.
+  // States, written in place though MLX assumes inputs constant: no other warp touches these rows in this launch.
   float* own_states = const_cast<float*>(pool) + (long(head) * VALUE_DIM + warp * 16 + high) * KEY_DIM + low;
   const long size = long(HEADS) * VALUE_DIM * KEY_DIM;
   auto state_at = [&](int slot, int i) {
@@ -280,7 +280,7 @@
     state[i / 2][i % 2 * 2] = two.x[0];
     state[i / 2][i % 2 * 2 + 1] = two.x[1];
   }
-  // Each lane copies the values of one token.
+  // Starts to copy a chunk's values, one token per lane.
   auto fetch = [&](int chunk) {
     const int t = chunk * CHUNK + lane;
     const T* values = x + long(first + (t < count ? t : 0)) * WIDTH + VALUES + head * VALUE_DIM + warp * 16;
@@ -291,7 +291,7 @@
   #pragma unroll 1
   for (int chunk = -1; chunk < chunks; chunk++) {
     if (chunk + 1 < chunks) fetch(chunk + 1);
-    // (values, tokens): first the products of keys (found) and queries (sum) with the state.
+    // Products of keys (`found`) and queries (`sum`) with the state, transposed: (values, tokens).
     float found[4][4] = {}, sum[4][4] = {};
     if (chunk >= 0) {
       const unsigned columns = by_columns * KEY_BYTES + lane / 8 % 2 * 16;

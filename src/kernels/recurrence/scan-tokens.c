@@ -28,7 +28,7 @@
   };
   const int part = lane % LANES, row = warp * 8 + lane / LANES, items = moves[0] * HEADS;
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // MLX assumes that inputs are constant; no other CTA touches this item's state in this launch.
+  // States, written in place though MLX assumes inputs constant: no other CTA touches this item's state.
   Four* states = reinterpret_cast<Four*>(const_cast<float*>(pool));
   const unsigned memory = dynamic_shared_memory();
   auto state_at = [&](int stage) { return memory + stage * STATE_BYTES; };
@@ -44,7 +44,7 @@
     item.to = move[MOVE_TO];
     return item;
   };
-  /** Starts copying an item's state and vectors to shared memory, unless it is past the end. */
+  /** Starts to copy an item's state and vectors to shared memory, unless the item is past the end. */
   auto fetch = [&](Item& item, bool is_inside, int stage) {
     if (is_inside && item.from >= 0) {
       const Four* from = states + item.from * size + long(item.head) * VALUE_DIM * FOURS;
@@ -76,7 +76,7 @@
   #pragma unroll 1
   for (int index = begin, round = 0; index < items; index += GROUPS, round++) {
     const int stage = round % STAGES;
-    // All threads' copies of this item are visible, and the previous item's stage may be overwritten.
+    // Waits until all threads' copies of this item are visible; the previous item's stage may then be overwritten.
     cp_async_wait<1>();
     BARRIER;
     fetch(second, index + 2 * GROUPS < items, (round + 2) % STAGES);

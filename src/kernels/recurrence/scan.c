@@ -40,8 +40,7 @@
   for (int start = 0; start < count; start += CHUNK) {
     const int tokens = count - start < CHUNK ? count - start : CHUNK;
     BARRIER;
-    // Each warp stages one query or key at a time. These loops are not unrolled, because the state
-    // needs the registers.
+    // Each warp stages one query or key at a time. The loops are not unrolled, because the state needs the registers.
     #pragma unroll 1
     for (int i = warp; i < 2 * tokens; i += WARPS) {
       const bool is_key = i >= tokens;
@@ -91,7 +90,7 @@
         if (!BY_FEATURE) head_decays[i] = float(decays[token * HEADS + head]);
       }
     }
-    // The decays per feature depend on step sizes that other threads wrote to head_decays.
+    // Waits for the step sizes that other threads wrote to head_decays, from which decays per feature follow.
     if (RAW && BY_FEATURE) BARRIER;
     for (int i = thread_index; BY_FEATURE && i < tokens * KEY_DIM; i += 32 * WARPS) {
       const long token = first + start + i / KEY_DIM;

@@ -13,7 +13,7 @@
   };
   const int begin = cta_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
   const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(cta_y) * PACKS;
-  // Past the end the first pack is loaded again, which does not change the maximum.
+  // Offset of a thread's i-th pack; past the end, the first pack again, which keeps the maximum.
   auto at_of = [&](int first, int i) { return first + i * THREADS < end ? first + i * THREADS : first; };
   Entry best = {0, 0xffffffffu};
   for (int first = begin + thread_index; first < end; first += THREADS * AHEAD) {

@@ -24,12 +24,12 @@ struct Entry {
   unsigned order, place;
 };
 
-/** Ties go to the lower column. */
+/** Whether x is greater than `than`; ties go to the lower column. */
 FUNCTION bool is_better(Entry x, Entry than) {
   return x.order > than.order || (x.order == than.order && x.place < than.place);
 }
 
-/** The warp's best entry, returned to every lane. */
+/** Returns the warp's best entry to every lane. */
 FUNCTION Entry best_of_lanes(Entry best) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const Entry other = {SHUFFLE_XOR(best.order, mask), SHUFFLE_XOR(best.place, mask)};

@@ -7,7 +7,7 @@ import wholeBody from "./best.c" with { type: "text" };
 import partsBody from "./best-parts.c" with { type: "text" };
 import { tokenHeaders } from "./headers.ts";
 
-/** Parts of a row, one per lane of the warp that combines them. */
+/** Parts into which a row is divided, one per lane of the warp that combines their maxima. */
 const PARTS = 32;
 const THREADS = 256;
 
@@ -18,7 +18,7 @@ export class BestKernels {
     this.#kernels = new KernelCache(language, make, { headers: tokenHeaders });
   }
 
-  /** x (R, V) -> first index of the maximum (R), and the maximum in float32 (R), NaN if any is. */
+  /** Finds each row's maximum, x (R, V) -> its first index (R), and the float32 maximum (R), NaN if any number is. */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
     const [rows, columns] = x.shape as [number, number];
     const parts = { shape: [rows, PARTS], dtype: "uint32" } as const;

@@ -15,7 +15,7 @@ export class Gates {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** halves (R, 2 N) -> silu(first) * second (R, N); undefined if unsupported. */
+  /** Computes silu(first half) * second half, (R, 2 N) -> (R, N); undefined if unsupported. */
   swiglu(halves: MlxArray): MlxArray | undefined {
     const [rows, both] = halves.shape as [number, number];
     if (halves.ndim !== 2 || !isHalf(halves.dtype) || both % 16 !== 0) return undefined;

@@ -1,4 +1,4 @@
-// The headers of this folder's kernels; those of the host folder are always available.
+// Headers that this folder's kernels include, in addition to those of the host folder.
 import best from "./best.h" with { type: "text" };
 
 export const tokenHeaders: ReadonlyMap<string, string> = new Map([["best.h", best]]);

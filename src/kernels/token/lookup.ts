@@ -8,7 +8,7 @@ import body from "./lookup.c" with { type: "text" };
 
 const PACK_BYTES = 16;
 const MOST_THREADS = 1024;
-/** From this many tokens on a CTA copies several rows, for more loads in flight. */
+/** Tokens from which on a CTA copies several rows, for more loads in flight. */
 const MANY_TOKENS = 1024;
 const TOKENS_PER_CTA = 4;
 
@@ -19,7 +19,7 @@ export class Lookups {
     this.#kernels = new KernelCache("cuda", make);
   }
 
-  /** matrix (V, D), tokens (T) -> (T, D); undefined if unsupported. */
+  /** Looks up the rows of matrix (V, D) at tokens (T) -> (T, D); undefined if unsupported. */
   rows(matrix: MlxArray, tokens: MlxArray): MlxArray | undefined {
     const { dtype } = matrix;
     const [rows, dims] = matrix.shape as [number, number];

@@ -14,23 +14,24 @@ export type Routing = {
   /** Experts per token (top-k). */
   each: number;
   scores: "softmax" | "sigmoid" | "sqrtsoftplus" | "sparsemixer";
-  /** Logits are soft-capped to (-cap, cap) first. */
+  /** Cap of the logits, which are first soft-capped to (-cap, cap). */
   softcap?: number | undefined;
-  /** "sparsemixer": relative distance from the best logit up to which logits share its softmax. */
+  /** "sparsemixer" only: relative distance from the best logit within which logits take part in its softmax. */
   nearness?: number | undefined;
-  /** (experts) float32: added to scores for choosing experts, but not to their shares. */
+  /** Numbers (experts), float32, that are added to scores for choosing experts, but not to the experts' shares. */
   correction?: MlxArray | undefined;
   groups?: ExpertGroups | undefined;
   /** Whether the shares of a token's experts are normalized to a sum of 1, before scaling. */
   isNormalized: boolean;
   scale: number;
-  /** Shared experts, used by all tokens: after the others, with their own gate or the share 1. */
+  /** Shared experts, which all tokens use: after the chosen ones, with a gate of their own or the share 1. */
   shared: { count: number; isGated: boolean };
 };
 
 /**
  * Group-limited routing: experts are chosen from the `kept` best groups, ranked by the sum of their `best` highest
- * scores. Experts of other groups get the score 0, which may exceed a corrected score, or with `leavesOut` none.
+ * scores. Other groups' experts get the score 0, which may exceed a corrected score, or with `leavesOut` are
+ * excluded.
  */
 export type ExpertGroups = {
   count: number;
@@ -40,9 +41,9 @@ export type ExpertGroups = {
 };
 
 export type Routed = {
-  /** (T, K): the experts of each token, integers. */
+  /** Indices of each token's experts, (T, K). */
   chosen: MlxArray;
-  /** (T, K) float32 */
+  /** Weights of the experts' outputs, (T, K), float32. */
   shares: MlxArray;
 };
 
@@ -58,10 +59,10 @@ export function fitsRouting({ experts, each, scores, softcap, groups, shared }: 
 }
 
 const THREADS = 256;
-/** Layers of experts, of models that are loaded or were recently. */
+/** Maximum layers whose packed parameters are kept, over models that are loaded or were recently. */
 const MOST_LAYERS = 1024;
 
-/** Maximum warps per CTA for a token's scores, and tokens up to which that beats a product. */
+/** Maximum warps per CTA for a token's scores, and maximum tokens for which that beats a product. */
 const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
@@ -73,7 +74,7 @@ export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
 
 export class RoutingKernels {
   readonly #kernels: KernelCache;
-  /** Kernels that compute the scores too. */
+  /** Kernels that also compute the router's scores. */
   readonly #scoring: KernelCache;
   readonly #numbers = new Recent<Routing, MlxArray>(MOST_LAYERS);
 
@@ -85,7 +86,7 @@ export class RoutingKernels {
   }
 
   /**
-   * raw: the router's logits (T, experts), plus one column if shared experts have a gate; or, with
+   * Chooses experts. `raw`: the router's logits (T, experts), plus one column if shared experts have a gate; or, with
    * `matrix`, the tokens (T, D), if fitsScoring.
    */
   route(raw: MlxArray, routing: Routing, matrix?: MlxArray): Routed {
@@ -127,7 +128,7 @@ export class RoutingKernels {
     return { chosen: chosen!, shares: shares! };
   }
 
-  /** Expert outputs `made` (T, K, D) summed by shares (T, K), plus residual (T, D) -> (T, D) */
+  /** Sums expert outputs `made` (T, K, D), weighted by shares (T, K), plus residual (T, D) -> (T, D). */
   combine(made: MlxArray, shares: MlxArray, residual: MlxArray | undefined): MlxArray {
     const [tokens, each, dims] = made.shape as [number, number, number];
     const inputs = { made, shares, residual: residual ?? made };
@@ -145,7 +146,7 @@ export class RoutingKernels {
     this.#numbers.free();
   }
 
-  /** The scale at 0, and the corrections from index 8 on (route.c). */
+  /** Returns the scale at index 0, and the corrections from index 8 on (route.c). */
   #numbersOf(routing: Routing): MlxArray {
     return this.#numbers.get(routing, () => {
       using _ = new Scope();

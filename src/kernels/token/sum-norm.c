@@ -18,7 +18,7 @@
   const DEVICE Pack* factors = reinterpret_cast<const DEVICE Pack*>(weight);
   DEVICE Pack* to = reinterpret_cast<DEVICE Pack*>(normed) + row * PACKS;
 #ifdef ALONE
-  // A single row may be a slice of a longer one, at any alignment.
+  // Checks the alignment, because a single row may be a slice of a longer one, at any offset.
   const bool is_aligned = reinterpret_cast<unsigned long>(residual) % sizeof(Pack) == 0;
 #else
   const DEVICE Pack* from = reinterpret_cast<const DEVICE Pack*>(made) + row * EACH * PACKS;

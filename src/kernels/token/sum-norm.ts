@@ -1,6 +1,6 @@
-// Residual add and the RMSNorm that follows it, in one launch on NVIDIA GPUs. The norm of any other
-// array is a kernel of ours too: MLX's does not support programmatic dependent launch, so it would
-// wait for its predecessor, and its successor for it.
+// Residual add and the RMSNorm that follows it, in one launch on NVIDIA GPUs. Norms without an add are a kernel of
+// ours too: MLX's kernel does not support programmatic dependent launch, so it would not overlap with the launches
+// before and after it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -9,22 +9,22 @@ import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./sum-norm.c" with { type: "text" };
 
-/** made (T, D), or with shares (T, K) the expert outputs (T, K, D); residual (T, D) */
+/** Terms of a residual add: made (T, D), or with shares (T, K) the expert outputs (T, K, D); residual (T, D). */
 export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
 
 /** A residual add that the norm after it may compute. */
 export class PendingSum extends PendingArray<Addends> {}
 
-/** Maximum threads per CTA, and features per thread. */
+/** Maximum threads per CTA, and maximum features per thread. */
 const MOST_THREADS = 1024;
 const MOST_FEATURES = 16;
 
-/** Features per load or store. */
+/** Returns the number of features per load or store. */
 const wideOf = (dims: number) => [8, 4, 2].find((wide) => dims % wide === 0)!;
 
 export class SumNorms {
   readonly #kernels: KernelCache;
-  /** Norms without an add. */
+  /** Kernels for norms without an add. */
   readonly #alone: KernelCache;
   readonly #constants = new Constants();
 
@@ -33,7 +33,7 @@ export class SumNorms {
     this.#alone = new KernelCache("cuda", make, { defines: ["ALONE"] });
   }
 
-  /** The norm of x (T, D); undefined if unsupported. */
+  /** Computes the norm of x (T, D), fused with its residual add if that is pending; undefined if unsupported. */
   norm(x: MlxArray | PendingSum, weight: MlxArray | undefined, eps: number): MlxArray | undefined {
     if (!weight || !fits(x, weight)) return undefined;
     if (x instanceof PendingSum) {
@@ -69,7 +69,7 @@ export class SumNorms {
   }
 }
 
-/** The launch that computes the norm of x. */
+/** Returns the launch that computes the norm of x. */
 function launchOf(x: MlxArray) {
   const [rows, dims] = x.shape as [number, number];
   const { dtype } = x;
@@ -90,7 +90,7 @@ function fits(x: MlxArray, weight: MlxArray): boolean {
   return weight.size === dims && dims % 2 === 0 && dims <= MOST_FEATURES * MOST_THREADS;
 }
 
-/** Whether the addends have the sum's type. */
+/** Whether the addends have the same type as their sum. */
 function areAlike({ made, residual }: Addends, { dtype }: MlxArray): boolean {
   return residual.ndim === 2 && residual.dtype === dtype && made.dtype === dtype;
 }
