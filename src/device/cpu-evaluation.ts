@@ -1,12 +1,12 @@
-// How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations
-// without CPU code of their own are composed of others there.
+// How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations without CPU code of
+// their own are composed of other operations.
 import { operations } from "../../ffi/symbols.ts";
 import type { Evaluation, HasGaps } from "../mlx/peak.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
 import { scoreBytes } from "./gpu.ts";
 
 /**
- * A task has ten launches. Each array, even a view, has one that frees its inputs
+ * A batch is one task of ten launches. Each array, even a view, adds a launch that frees its inputs
  * (mlx/backend/cpu/encoder.h, eval.cpp).
  */
 export const cpuEvaluation: Evaluation = {
@@ -22,11 +22,11 @@ export const cpuEvaluation: Evaluation = {
 
 /** Additional launches of operations that need several. */
 const more: Readonly<Record<string, number>> = {
-  // The addend is copied to the output first.
+  // One launch copies the addend to the output first.
   mlx_addmm: 1,
-  // Two comparisons.
+  // Two launches compare with the two limits.
   mlx_clip: 2,
-  // The remaining axis of size 1 is removed.
+  // One launch removes the reduced axis, of size 1.
   mlx_sum_axes: 1,
   mlx_fast_layer_norm: 28,
   mlx_fast_rope_dynamic: 40,
@@ -44,14 +44,14 @@ function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
   return 1 + own + (more[symbol] ?? 0) + broadcasts(node) + copiedFactors(node, hasGaps).length;
 }
 
-/** Number of broadcast inputs: each is a view first. */
+/** Returns the number of inputs that are broadcast: each becomes a view first. */
 function broadcasts({ symbol, shape, parents }: SketchNode): number {
   const inputs = symbol === "mlx_addmm" ? parents.slice(0, 1) : parents;
   if (symbol !== "mlx_addmm" && !operations.elementwise.has(symbol)) return 0;
   return inputs.filter((input) => input.shape.join() !== shape.join()).length;
 }
 
-/** Operands of matrix products that are copied first, to be contiguous. */
+/** Returns the operands of a matrix product that are copied first, to be contiguous. */
 function copiedFactors({ symbol, parents }: SketchNode, hasGaps: HasGaps): readonly SketchNode[] {
   return symbol === "mlx_matmul" || symbol === "mlx_addmm" ? parents.filter(hasGaps) : [];
 }

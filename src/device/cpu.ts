@@ -1,5 +1,5 @@
-// A CPU. MLX computes there on one thread, mostly one number at a time, so everything that takes a
-// step's time is an operation of our own (ffi/cpu), in float32; other types use MLX's.
+// The CPU device. MLX computes on one thread, mostly one number at a time, so all operations that take notable time
+// in a step are our own (ffi/cpu), in float32; other types use MLX's operations.
 import { has } from "../../ffi/lib.ts";
 import { CpuAttention, CpuLatentAttention } from "../kernels/attention/cpu-attention.ts";
 import { cpuRecurrence } from "../kernels/recurrence/cpu-recurrence.ts";
@@ -13,7 +13,7 @@ import type { Compute, DeviceKind, ExpertProduct, MemoryKind, StepPolicy } from 
 import { hostValues, mlxCompute } from "./gpu.ts";
 import { fused, gateHalves, weightLinear } from "./linear.ts";
 
-/** Small enough for a steady inter-token latency of other streams. */
+/** Token budget of a step, small enough for a steady inter-token latency of other streams. */
 const TOKEN_BUDGET = 512;
 const STEP_MS = 250;
 

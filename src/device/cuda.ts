@@ -44,23 +44,23 @@ import {
 } from "./linear.ts";
 
 /**
- * Best prefill throughput (docs/log.md): tiles of 128 rows fill the 132 SMs of an H200 in whole waves. It also leaves
- * room for streams in a step with a prompt of 8,192 tokens. Steps that would take too long get fewer tokens.
+ * Token budget with the best prefill throughput (docs/log.md): tiles of 128 rows fill an H200's 132 SMs in whole
+ * waves, and a prompt of 8,192 tokens leaves room for streams. Steps that would take too long get fewer.
  */
 const TOKEN_BUDGET = 66 * 128;
-/** Larger steps would hurt inter-token latency. One of the sizes that steps are padded to. */
+/** Token budget when many streams decode, to bound their latency. A size that steps are padded to. */
 const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
 const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
- * Throughput of 16-bit products; a token costs two FLOPs per weight, that is one per byte of weights. If a step takes
- * the GPU longer than the host needs to launch it, a recording, which costs several runs of the step, gains nothing.
+ * Throughput of 16-bit products: a token costs two FLOPs per weight, one per byte. A recording costs several runs of
+ * the step, and gains nothing if the GPU takes longer than the host takes to launch the step.
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
-/** From this many rows on the product adds the residual for free. */
+/** Rows from which on the product adds the residual for free. */
 const ADDING_ROWS = 2048;
 
 const takesLong = (tokens: number, weightBytes: number) =>
@@ -70,7 +70,7 @@ const steps: StepPolicy = {
   ...gpuSteps,
   tokenBudget: TOKEN_BUDGET,
   besideTokens: BESIDE_TOKENS,
-  // The host takes 16 ms to launch such a step, as long as the GPU for 8,000 tokens of a small model (docs/log.md).
+  // Pads for recording: a launch takes the host 16 ms, as long as the GPU for 8,000 tokens of a small model.
   paddedTokens: (tokens, weightBytes) => {
     if (takesLong(tokens, weightBytes)) return undefined;
     const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
@@ -87,8 +87,8 @@ const memory: MemoryKind = {
   ...gpuMemory,
   hasHostMemory: false,
   spareShare: SPARE_SHARE,
-  // The host may be a thousand launches ahead, but waits for the GPU if memory is short: so a
-  // step needs only the memory of the arrays that are alive at the same time.
+  // The host may be a thousand launches ahead, but waits for the GPU if memory is short. So a step needs only the
+  // memory of the arrays that are alive at the same time.
   evaluation: {
     batches: 0,
     launches: 1,
@@ -98,7 +98,7 @@ const memory: MemoryKind = {
   },
 };
 
-/** Without our libmlxc: no recording, no pinned memory; steps are compiled functions. */
+/** Opens the device. Without our libmlxc nothing is recorded or pinned, and steps are compiled functions. */
 export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKernel): DeviceKind {
   const facts = gpuFacts(info);
   const transfer = has("mlx_serve_pinned") ? pinnedValues : hostValues;
@@ -121,7 +121,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const compute: Compute = {
     ...gpu,
     gate,
-    // A tied embedding may have a dequantized copy for the last product: looking up its rows is faster.
+    // A tied embedding may also have a dequantized copy, for the last product: looking up the copy's rows is faster.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
       const from = copy ?? matrix;
@@ -220,8 +220,8 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
 }
 
 /**
- * Pinned host memory. MLX would put host values in managed memory that the GPU has used before: its pages migrate to
- * the host and back, and every migration waits until the whole GPU is idle, which delays the next step.
+ * Transfer through pinned memory. MLX would put host values in managed memory that the GPU has used before, whose
+ * pages migrate to the host and back: each migration waits until the whole GPU is idle, which delays the next step.
  */
 const pinnedValues: HostTransfer = {
   stage: pinned,
@@ -234,9 +234,9 @@ export function warpgroupChunks(gpu: Gpu): WarpgroupChunks | undefined {
 }
 
 /**
- * MLX's quantized product is good for a single row. With more rows it reads the matrix once per
- * row, compiles a kernel for a minute, or, with float32 and one group of 64 per row, returns
- * garbage (docs/log.md): then the matrix is dequantized first.
+ * Products with MLX's quantized kernel for a single row, and with a dequantized matrix for more rows. There MLX's
+ * kernel reads the matrix once per row, compiles for a minute, or, with float32 and one group of 64 per row, returns
+ * garbage (docs/log.md).
  */
 function mlxLinear(
   matrix: Matrix,

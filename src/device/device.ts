@@ -1,6 +1,6 @@
-// Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is created once, when MLX is
-// opened, and passed down; model code asks it to compute and never asks which one it is. It has four parts, of which
-// each consumer takes the ones it uses: computing, the policy of steps, transfer with the host, and memory.
+// Where a model runs: a CPU, a CUDA GPU or a Metal GPU. A device is created once, when MLX is opened, and passed
+// down; model code asks the device to compute and never asks which kind it is. A device has four parts, and consumers
+// take only the parts they use: computing, the policy of steps, transfer with the host, and memory.
 import type { Backend } from "../../ffi/native.ts";
 import type {
   HeadColumns,
@@ -31,28 +31,28 @@ export type Norm = ((x: Hidden) => MlxArray) & { weight: MlxArray; eps: number }
 /** How an MLP combines gate and up projections: a name that devices can fuse, or a function. */
 export type Gating = "swiglu" | "geglu" | ((gate: MlxArray, up: MlxArray) => MlxArray);
 
-/** Operations that may be fused into a product. */
+/** Operations that may be fused into a product, before or after it. */
 export type Fused = {
-  /** Applied to the input. */
+  /** Norm of the product's input. */
   norm?: Norm | undefined;
-  /** Combines the two halves of the output. */
+  /** How the two halves of the product's output are combined. */
   gating?: Gating | undefined;
-  /** Added to the output. */
+  /** Array that is added to the output. */
   residual?: MlxArray | undefined;
 };
 
 /**
- * x (..., in) -> (..., out), or (..., out / 2) with gating. A residual add may be pending for the norm after it; a
- * product with nothing fused, for attention that prepares heads of it.
+ * A linear layer: x (..., in) -> (..., out), or (..., out / 2) with gating. The result may be pending: a residual add
+ * for the norm after it, or, with nothing fused, a product for attention that prepares heads of it.
  */
 export type Linear = ((x: MlxArray, fused?: Fused) => Hidden | PendingProduct) & {
-  /** The matrix (out, in), if the layer is only that: not quantized, without a bias. */
+  /** The matrix (out, in) if the layer is nothing more: not quantized, and without a bias. */
   dense?: MlxArray | undefined;
 };
 
 /**
- * x (N, in), experts (R) -> (R, out), or (R, out / 2) with gating: each row of x by the matrices of
- * the next R / N experts. `sorted` says that rows of one expert are adjacent.
+ * Multiplies each row of x (N, in) by the matrices of the next R / N of the experts (R) -> (R, out), or (R, out / 2)
+ * with gating. `sorted` says that rows of one expert are adjacent.
  */
 export type ExpertProduct = (
   x: MlxArray,
@@ -60,66 +60,66 @@ export type ExpertProduct = (
   options?: { gating?: Gating | undefined; sorted?: boolean },
 ) => MlxArray;
 
-/** `sortedRows`: number of rows from which sorting them by expert pays. */
+/** Products with experts. `sortedRows`: number of rows from which sorting them by expert pays. */
 export type ExpertLinear = ExpertProduct & { sortedRows: number };
 
-/** x (T, columns) -> (T, heads * out): each head's columns times the head's own matrix. */
+/** Multiplies each head's columns of x (T, columns) by the head's own matrix -> (T, heads * out). */
 export type HeadLinear = (x: HeadColumns) => MlxArray;
 
 export type LinearOptions = {
   dtype: FloatType;
   bias: MlxArray | undefined;
-  /** Keep a dequantized copy beside a quantized matrix, for steps with many rows. */
+  /** Whether to keep a dequantized copy of a quantized matrix too, for steps with many rows. */
   keepDequantized: boolean;
-  /** Evaluate a view of a weight, or a new weight, and free it together with the weights. */
+  /** Evaluates a view of a weight, or a new weight, and frees it together with the weights. */
   keepView(view: MlxArray): MlxArray;
   keepWeight(make: () => MlxArray): MlxArray;
 };
 
 /** A function of arrays that a device may compile or record. */
 export type Traced = {
-  /** Outputs may be in memory that the next call overwrites: evaluate their users before that. */
+  /** Calls the function. The next call may overwrite the outputs: evaluate their users before that. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
-  /** The same while other streams wait: a slow recording is postponed until it amortizes. */
+  /** Calls the function while other streams wait: a slow recording is postponed until it amortizes. */
   callBeside?(...inputs: readonly MlxArray[]): MlxArray[];
-  /** Only after all of its outputs were read. */
+  /** Frees the function. Call it only after all of its outputs were read. */
   free(): void;
 };
 
-/** Neither compiled nor recorded: every call builds the graph anew. */
+/** Wraps a function that is neither compiled nor recorded: every call builds the graph anew. */
 export function untraced(build: (inputs: MlxArray[]) => readonly MlxArray[]): Traced {
   return { call: (...inputs) => [...build([...inputs])], free() {} };
 }
 
-/** Computes: the operations of a model, and the types and layouts of their matrices. */
+/** The operations of a model, and the types and layouts of its matrices. */
 export type Compute = {
-  /** The compute type of a model stored in this type. */
+  /** Returns the type to compute in, for a model whose weights are stored in this type. */
   computeType(stored: FloatType): FloatType;
-  /** Whether products use such a quantized matrix directly; otherwise it is dequantized at load. */
+  /** Whether products use a matrix quantized like this directly; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
-  /** The type of expert matrices in a model that computes in `dtype`. */
+  /** Returns the type of expert matrices in a model that computes in `dtype`. */
   expertType(dtype: FloatType): FloatType;
-  /** The type in which a quantized matrix's scales and biases are kept. */
+  /** Returns the type in which a quantized matrix's scales and biases are kept. */
   scaleType(stored: FloatType, dtype: FloatType): FloatType;
   /**
-   * Rearranges weights, scales or biases of a quantized matrix, (..., out, n), for the device's
-   * products. May work in place: `rows` must not be used afterwards.
+   * Rearranges weights, scales or biases of a quantized matrix, (..., out, n), for the device's products. May work in
+   * place, so `rows` must not be used afterwards.
    */
   packedRows(rows: MlxArray): MlxArray;
-  /** Embedding lookup: tokens (T) -> (T, in) */
+  /** Looks up embeddings: tokens (T) -> (T, in). */
   lookup(matrix: Matrix, tokens: MlxArray, dtype: FloatType): MlxArray;
   linear(matrix: Matrix, options: LinearOptions): Linear;
-  /** Products with one matrix per expert. */
+  /** Makes products with one matrix per expert. */
   experts(
     matrix: Matrix,
     bias: MlxArray | undefined,
     keepView: LinearOptions["keepView"],
   ): ExpertLinear;
-  /** MoE routing of x (T, D). `scores`: the router, plus a column if shared experts are gated. */
+  /** Chooses experts for x (T, D). `scores`: the router, with one more column if shared experts are gated. */
   route(x: MlxArray, scores: Linear, routing: Routing): Routed;
-  /** Expert outputs `made` (T, K, D) summed by shares (T, K), plus residual (T, D) -> (T, D) */
+  /** Sums expert outputs `made` (T, K, D), weighted by shares (T, K), plus residual (T, D) -> (T, D). */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): Hidden;
-  /** Products with one matrix per head, (heads, out, in) or transposed. */
+  /** Makes products with one matrix per head, (heads, out, in), or (heads, in, out) if transposed. */
   headLinear(
     weight: MlxArray,
     isTransposed: boolean,
@@ -129,22 +129,22 @@ export type Compute = {
   gate(gating: Gating, gate: MlxArray, up: MlxArray): MlxArray;
   attention(shape: PagedShape, dtype: Dtype): BlockAttention;
   latentAttention(shape: LatentShape, dtype: Dtype): LatentAttention;
-  /** Operations of recurrent layers. The caller frees it. */
+  /** Makes the operations of recurrent layers, which the caller frees. */
   recurrence(): Recurrence;
   /** Context length above which prompts use MLX's attention, over gathered KV blocks. */
   readonly longPrompt: number;
-  /** Over the last axis. */
+  /** Computes the softmax over the last axis. */
   softmax(x: MlxArray): MlxArray;
-  /** Over the last axis, which is kept with size 1. */
+  /** Computes log(sum(exp(x))) over the last axis, which is kept with size 1. */
   logSumExp(x: MlxArray): MlxArray;
-  /** Argmax of each row (R): first index of the maximum, and the maximum; NaN if a value is NaN. */
+  /** Finds each row's maximum: its first index (R), and its value; NaN if a value is NaN. */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
-  /** Token mask: x (R, V), one bit per token (R, words); -infinity where the bit is not set. */
+  /** Applies a token mask to x (R, V), one bit per token (R, words): -infinity where the bit is not set. */
   mask(x: MlxArray, bits: Uint32Array): MlxArray;
   /**
-   * The same integers, available only after `before` is evaluated. MLX orders launches by their
-   * inputs and outputs and does not know that a kernel writes into its inputs: a launch that
-   * touches a KV pool must therefore take an output of the previous launch that touched it.
+   * Returns the same integers, available only after `before` is evaluated. MLX orders launches by their inputs and
+   * outputs and does not know that a kernel writes into its inputs: a launch that touches a KV pool must therefore
+   * take an output of the previous launch that touched it.
    */
   after(integers: MlxArray, before: MlxArray): MlxArray;
   free(): void;
@@ -160,18 +160,18 @@ export type StepPolicy = {
   readonly besideTokens?: number | undefined;
   /** Default target time of a step with prompts. */
   readonly stepMs: number;
-  /** The batch size to which decoding rows are padded; one recorded step is kept per size. */
+  /** Returns the batch size to which decoding rows are padded; one recorded step is kept per size. */
   paddedRows(rows: number): number;
-  /** Tokens to which a prompt step is padded for recording; undefined: it is not recorded. */
+  /** Returns the tokens to which a prompt step is padded for recording; undefined if it is not recorded. */
   paddedTokens?(tokens: number, weightBytes: number): number | undefined;
   /**
    * Whether a step that is not recorded is long enough to launch its first layers while the others
    * are still being built. Default: false.
    */
   beginsEarly?(tokens: number, weightBytes: number): boolean;
-  /** Whether kernels and steps are compiled at first use, so that a warm-up helps. */
+  /** Whether kernels and steps are compiled when they are first used, so that a warm-up helps. */
   readonly compiles: boolean;
-  /** `rehearsal`: inputs for trial runs without lasting effect (KV writes go to scratch). */
+  /** Compiles or records a function. `rehearsal`: inputs for trial runs, whose KV writes go to scratch. */
   trace(
     build: (inputs: MlxArray[]) => readonly MlxArray[],
     rehearsal: () => readonly MlxArray[],
@@ -180,19 +180,19 @@ export type StepPolicy = {
 
 /** Transfer of a step's values with the host. */
 export type HostTransfer = {
-  /** Host values for one step, read once by the device. */
+  /** Passes host values for one step to the device, which reads them once. */
   stage(values: HostArray, shape?: readonly number[]): MlxArray;
-  /** Host values for one step, read by all of its layers. */
+  /** Passes host values for one step to the device, where all layers read them. */
   spread(values: HostArray): MlxArray;
-  /** An output of a step for the host to read once it is evaluated. */
+  /** Returns an output of a step for the host to read once it is evaluated. */
   fetch(x: MlxArray): MlxArray;
 };
 
-/** Allocates arrays, and says how much memory there is and how much a step takes. */
+/** A device's memory: allocates arrays, and says how much memory there is and how much a step takes. */
 export type Memory = {
-  /** The KV cache's type for this compute type. */
+  /** Returns the KV cache's element type for a compute type. */
   kvType(dtype: Dtype): Dtype;
-  /** An uninitialized or zero array: write it before reading it. */
+  /** Allocates an array, uninitialized or zero: write it before reading it. */
   allocate(shape: readonly number[], dtype: Dtype): MlxArray;
   /** Whether the host can write to an array's memory. */
   readonly hasHostMemory: boolean;
@@ -202,8 +202,8 @@ export type Memory = {
   readonly evaluation: Evaluation;
   readonly memory: DeviceMemory;
   /**
-   * A device of the same kind for estimating a model's memory: arrays have shapes but are never
-   * computed. Nothing built with it can be used otherwise. The caller frees it.
+   * Makes a device of the same kind for estimating a model's memory: its arrays have shapes but are never computed,
+   * so that models built with it serve no other purpose. The caller frees it.
    */
   sketch(): DeviceKind;
   readonly isSketch?: true;

@@ -1,4 +1,4 @@
-// Implementations that devices share: MLX's own operations, and the policy of GPUs.
+// Implementations that devices share: MLX's own operations, and what all GPUs have in common.
 import { array, type MlxArray } from "../mlx/array.ts";
 import { Compiled } from "../mlx/compile.ts";
 import { rmsNorm } from "../mlx/fast.ts";
@@ -33,7 +33,7 @@ export const hostValues: HostTransfer = {
   fetch: (x) => x,
 };
 
-/** The device's operations by MLX's own, which run everywhere. */
+/** Computes with MLX's own operations, which run on every device. */
 export function mlxCompute({ stage } = hostValues) {
   const gates = compiledGates();
   const gate: Compute["gate"] = (gating, gate, up) =>
@@ -59,8 +59,8 @@ export function mlxCompute({ stage } = hostValues) {
     },
     after: (integers, before) => {
       const first = slice(flatten(before), 0, 0, 1);
-      // Adds 0, because nothing is less than -infinity, not even NaN. MLX's `depends` would add no
-      // launch and therefore not order anything.
+      // Adds 0 (no number, not even NaN, is less than -infinity), which is a launch that waits for `before`. MLX's
+      // `depends` would add no launch and therefore not order anything.
       return add(integers, astype(less(first, -Infinity), integers.dtype));
     },
     free: () => gates.free(),
@@ -73,7 +73,7 @@ export function gpuCompute(transfer = hostValues) {
     computeType: (stored) => stored,
     keepsQuantized: () => true,
     expertType: (dtype) => dtype,
-    // With scales of another type than x, the product would be promoted to a third type.
+    // If scales had another type than x, the product would be promoted to a third type.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,
     longPrompt: 512,
@@ -82,7 +82,7 @@ export function gpuCompute(transfer = hostValues) {
 
 export const gpuSteps = {
   depth: 2,
-  // Every size up to 8, then in steps of a quarter of the power of two below.
+  // Keeps sizes up to 8, and pads others to multiples of a quarter of the next lower power of two.
   paddedRows: (rows) => {
     const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
     return Math.ceil(rows / step) * step;
@@ -95,14 +95,12 @@ export const gpuMemory = {
   allocate: (shape, dtype) => zeros(shape, dtype),
 } satisfies Partial<Memory>;
 
-/** Temporary memory of a GPU sort: values and indices, two buffers each. */
+/** Returns the temporary memory of a GPU sort: two buffers each for values and indices. */
 export function sortBytes({ symbol, bytes }: SketchNode): number {
   return /^mlx_arg(sort|partition)_axis$/.test(symbol) ? 4 * bytes : 0;
 }
 
-/**
- * Bytes of the scores that MLX's attention materializes if it has no fused kernel. q (B, H, L, D), k (B, Hkv, T, D)
- */
+/** Bytes of the scores that MLX's attention materializes if it is not fused. q (B, H, L, D), k (B, Hkv, T, D) */
 export function scoreBytes(
   { symbol, bytes, parents }: SketchNode,
   isFused: (headDim: number) => boolean = () => false,
@@ -110,13 +108,13 @@ export function scoreBytes(
   const [queries, keys] = parents;
   if (symbol !== "mlx_fast_scaled_dot_product_attention" || !queries || !keys) return 0;
   const [headDim, length] = [queries.shape[3]!, keys.shape[2]!];
-  // Plus the scaled queries, which are as large as the output.
+  // Counts the scores, and the scaled queries, which are as large as the output.
   return isFused(headDim) ? 0 : bytes + (bytes / headDim) * length;
 }
 
 const gateFunctions = {
   swiglu: (gate: MlxArray, up: MlxArray) => multiply(multiply(gate, sigmoid(gate)), up),
-  /** With GELU's tanh approximation. */
+  /** GeGLU with the tanh approximation of GELU. */
   geglu: (gate: MlxArray, up: MlxArray) => {
     const cubic = multiply(power(gate, 3), 0.044715);
     const inner = multiply(add(gate, cubic), Math.sqrt(2 / Math.PI));
@@ -142,5 +140,5 @@ function compiledGates() {
   };
 }
 
-/** Table of each byte's eight bits, lowest first: one lookup expands the mask of eight tokens. */
+/** Table of each byte's eight bits, lowest first: one lookup expands the mask bits of eight tokens. */
 const bitsOfByte = Uint8Array.from({ length: 256 * 8 }, (_, i) => ((i >> 3) >> (i & 7)) & 1);

@@ -45,12 +45,12 @@ export function packedFor(
   };
 }
 
-/** `halves`: applies the gate to adjacent halves in one kernel; undefined if unsupported. */
+/** Combines gate and up projections. `halves`: the same for adjacent halves; undefined if unsupported. */
 export type Gate = Compute["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
 };
 
-/** Gates the second half of the last axis by the first. */
+/** Combines the halves of the last axis: gates in the first half, numbers to be gated in the second. */
 export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArray {
   const made = gate.halves?.(gating, halves);
   if (made) return made;
@@ -58,7 +58,7 @@ export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArr
   return gate(gating, gates!, ups!);
 }
 
-/** Norm, product, gate and residual add as separate operations. */
+/** Makes a layer that computes norm, product, gate and residual add as separate operations. */
 export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear {
   return (x, { norm, gating, residual } = {}) => {
     const made = product(norm ? norm(x) : x);
@@ -67,12 +67,12 @@ export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear 
   };
 }
 
-/** A product whose matrix has its input columns in another order. */
+/** Makes a layer from a product whose matrix has its input columns in another order. */
 export function reordered(product: Linear, order: MlxArray): Linear {
   return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
 }
 
-/** The operations that kernels fuse: all, except biases and gates other than SwiGLU. */
+/** Returns the operations that kernels fuse: all, except biases and gates other than SwiGLU. */
 export function fusedOptions(
   { norm, gating, residual }: Fused,
   bias: MlxArray | undefined,
@@ -81,7 +81,7 @@ export function fusedOptions(
   return { norm, isGated: gating !== undefined, residual };
 }
 
-/** Fuses operations into the product; the others follow it. */
+/** Makes a layer that fuses the operations that fusedOptions allows; the others follow the product. */
 export function fused(
   product: (x: MlxArray, options: ProductOptions) => MlxArray,
   bias: MlxArray | undefined,
@@ -95,7 +95,7 @@ export function fused(
   };
 }
 
-/** A dense product; `transposed` returns the matrix as (in, out). */
+/** Makes a dense layer; `transposed` returns the matrix as (in, out). */
 export function denseLinear(
   transposed: () => MlxArray,
   bias: MlxArray | undefined,
@@ -105,13 +105,13 @@ export function denseLinear(
   const plain = unfused((x) => matmul(x, transposed()), gate);
   return (x, fusing = {}) => {
     const { norm, gating, residual } = fusing;
-    // For a single row MLX's GPU kernel (GEMV) is fast, but has no variant that adds.
+    // For a single row MLX's GPU kernel (GEMV) is faster, but has no variant that adds the residual.
     if (!residual || gating || x.shape[0] === 1) return plain(x, fusing);
     return addmm(residual, norm ? norm(x) : x, transposed());
   };
 }
 
-/** A product with a dense matrix (out, in), as in the checkpoint. */
+/** Makes a layer with a dense matrix (out, in), as in the checkpoint. */
 export function weightLinear(weight: MlxArray, options: LinearOptions, gate: Gate): Linear {
   return denseLinear(keepTransposed(weight, options), options.bias, gate);
 }
@@ -125,7 +125,7 @@ export function quantizedLinear(
   return unfused(bias ? (x) => add(product(x), bias) : product, gate);
 }
 
-/** (in, out), as a view that lives as long as the weights. */
+/** Returns the matrix as (in, out), a view that lives as long as the weights. */
 function keepTransposed(
   weight: MlxArray,
   { keepView }: Pick<LinearOptions, "keepView">,
@@ -135,7 +135,7 @@ function keepTransposed(
   return () => view;
 }
 
-/** HeadLinear with MLX's operations. */
+/** Implements headLinear with MLX's operations. */
 export const headLinear: Compute["headLinear"] = (weight, isTransposed, keepView) => {
   const matrices = isTransposed ? () => weight : keepTransposed(weight, { keepView }); // (heads, in, out)
   return (x) => {
@@ -145,7 +145,7 @@ export const headLinear: Compute["headLinear"] = (weight, isTransposed, keepView
   };
 };
 
-/** ExpertProduct with MLX's operations. */
+/** Implements products with experts by MLX's operations. */
 export function expertLinear(
   matrix: Matrix,
   bias: MlxArray | undefined,

@@ -1,4 +1,4 @@
-// A device's memory: how much there is, how much other programs leave of it, and MLX's limits.
+// A device's memory: the total, the part that other programs leave free, and MLX's limits.
 import type { Backend } from "../../ffi/native.ts";
 import {
   activeMemory,
@@ -12,27 +12,27 @@ import { gpuInfo, type Runtime } from "../mlx/runtime.ts";
 import { type SystemMemory, systemMemory } from "./system-memory.ts";
 
 export type MemoryFacts = {
-  /** Memory of the machine, or of a GPU with its own memory. */
+  /** Total memory of the machine, or of a GPU with its own memory. */
   totalBytes: number;
-  /** Limit for all arrays together. On a Mac the working set that Metal recommends. */
+  /** Maximum bytes of all arrays together. On a Mac the working set that Metal recommends. */
   usableBytes: number;
-  /** Memory for further arrays right now, beyond what arrays and other programs hold. */
+  /** Bytes for further arrays right now, beyond those that arrays and other programs hold. */
   availableBytes: number;
-  /** Memory that arrays hold. */
+  /** Bytes that arrays hold. */
   activeBytes: number;
 };
 
-/** Memory available for another model. */
+/** Returns the memory available for another model. */
 export function roomOf({ usableBytes, availableBytes, activeBytes }: MemoryFacts): number {
   return Math.max(0, Math.min(usableBytes - activeBytes, availableBytes));
 }
 
 /** Default division of the memory. */
 export type MemoryPolicy = {
-  /** KV pool: share of the memory that the weights leave, and the maximum. */
+  /** KV pool: the share of the memory left by the weights, and the maximum. */
   kvShare: number;
   mostKvBytes: number;
-  /** Limit of MLX's cache: the memory of a step, all that is left, or a number of bytes. */
+  /** Limit of MLX's cache of freed arrays: the memory of a step, all remaining memory, or a number of bytes. */
   cache: "step" | "rest" | number;
   /** Whether the planned memory is wired, so that it is never swapped out. */
   wires: boolean;
@@ -48,7 +48,7 @@ export type DeviceMemory = {
 
 const mlxLimits = { setCacheLimit, setWiredLimit, clearCache };
 
-/** A CPU shares its memory with everything else. */
+/** Memory of a CPU, which it shares with all programs. */
 function cpuMemory(): DeviceMemory {
   return {
     ...mlxLimits,
@@ -61,7 +61,7 @@ function cpuMemory(): DeviceMemory {
   };
 }
 
-/** An NVIDIA GPU's own memory. MLX's cache counts as available. */
+/** Memory of an NVIDIA GPU. MLX's cache of freed arrays counts as available. */
 function cudaMemory(): DeviceMemory {
   return {
     ...mlxLimits,
@@ -77,7 +77,7 @@ function cudaMemory(): DeviceMemory {
   };
 }
 
-/** A Mac's unified memory, which its GPU shares with everything else. */
+/** Unified memory of a Mac, which its GPU shares with all programs. */
 export function metalMemory(
   info: Runtime["device"],
   read: () => SystemMemory = systemMemory,

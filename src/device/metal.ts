@@ -9,14 +9,15 @@ import type { Compute, DeviceKind, MemoryKind, StepPolicy } from "./device.ts";
 import { gpuCompute, gpuMemory, gpuSteps, hostValues, scoreBytes, sortBytes } from "./gpu.ts";
 import { quantizedLinear, weightLinear } from "./linear.ts";
 
-/** Small enough for a steady inter-token latency of other streams. */
+/** Token budget of a step, small enough for a steady inter-token latency of other streams. */
 const TOKEN_BUDGET = 512;
 
-/** Shorter than on other devices, because the screen is not redrawn while a command runs. */
+/** Target time of a step, shorter than on other devices, because the screen is not redrawn while a command runs. */
 const STEP_MS = 100;
 
 /**
- * Head sizes of MLX's fused attention, which stores no scores (mlx/backend/metal/scaled_dot_product_attention.cpp).
+ * Whether MLX's attention is fused for this head size, so that scores are not stored
+ * (mlx/backend/metal/scaled_dot_product_attention.cpp).
  */
 const isFused = (headDim: number) => [64, 80, 128].includes(headDim);
 
@@ -30,7 +31,7 @@ const steps: StepPolicy = {
 const memory: MemoryKind = {
   ...gpuMemory,
   hasHostMemory: true,
-  // Limits of a command buffer: operations, and bytes that they read (mlx/backend/metal/device.cpp).
+  // A command buffer is limited in operations, and in numbers that they read (mlx/backend/metal/device.cpp).
   evaluation: {
     batches: 10,
     launches: 40,

@@ -22,7 +22,7 @@ const devices: Record<Backend, Open> = {
   metal: metalDevice,
 };
 
-/** A sketch neither records steps nor computes. */
+/** Transfer and tracing of a sketch, which neither records steps nor computes. */
 const unrecorded: HostTransfer & Pick<StepPolicy, "trace" | "beginsEarly"> = {
   ...hostValues,
   trace: untraced,

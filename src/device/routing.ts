@@ -29,7 +29,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 
-/** raw: the router's logits (T, experts), plus one column if shared experts have a gate. */
+/** Chooses experts from raw, the router's logits (T, experts), plus one column if shared experts have a gate. */
 export function route(raw: MlxArray, routing: Routing): Routed {
   const { experts, each, correction, groups, isNormalized, scale, shared, softcap } = routing;
   const tokens = raw.shape[0]!;
@@ -63,7 +63,7 @@ function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxAr
   return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
 }
 
-/** SparseMixer: picks experts one by one; a share is a softmax of the remaining logits near it. */
+/** SparseMixer: picks experts one by one. A share is a softmax over logits near the best remaining one. */
 function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
   let left = logits;
   const found = Array.from({ length: each }, () => {
@@ -96,12 +96,12 @@ export function combine(
   return residual ? add(residual, sums) : sums;
 }
 
-/** scores (T, experts) -> (T, count): the experts with the highest scores, unordered. */
+/** Returns the experts with the highest scores, unordered: scores (T, experts) -> (T, count). */
 function best(scores: MlxArray, count: number): MlxArray {
   return slice(argpartition(scores, -count), -1, -count);
 }
 
-/** scores (T, experts), lowered to 0 or -infinity in all groups but the best. */
+/** Returns scores (T, experts), lowered to 0 or -infinity in all groups but the best. */
 function bestGroups(
   scores: MlxArray,
   { count, kept, best: most, leavesOut }: ExpertGroups,

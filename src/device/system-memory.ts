@@ -11,7 +11,7 @@ export function systemMemory(): SystemMemory {
   return found ?? { totalBytes: totalmem(), availableBytes: freemem() };
 }
 
-/** A file's text; undefined if it cannot be read. */
+/** Returns a file's text; undefined if the file cannot be read. */
 type ReadText = (path: string) => string | undefined;
 
 const readText: ReadText = (path) => {
@@ -38,7 +38,7 @@ export function linuxMemory(read: ReadText = readText): SystemMemory | undefined
   );
 }
 
-/** The file names of cgroup v1 and v2. */
+/** File names in cgroup v1 and v2. */
 const versions = {
   v1: {
     mount: "/sys/fs/cgroup/memory",
@@ -54,7 +54,7 @@ const versions = {
   },
 };
 
-/** Memory of this process' cgroups that have a limit. In a container the path may be the host's. */
+/** Returns the memory of this process' cgroups that have a limit. In a container the path may be the host's. */
 function controlGroups(read: ReadText): SystemMemory[] {
   const text = read("/proc/self/cgroup") ?? "";
   const groups: SystemMemory[] = [];
@@ -65,7 +65,7 @@ function controlGroups(read: ReadText): SystemMemory[] {
       const most = Number(read(join(folder, limit)) ?? Number.NaN);
       const used = Number(read(join(folder, usage)) ?? Number.NaN);
       if (!Number.isFinite(most) || !Number.isFinite(used)) continue;
-      // The page cache is reclaimed when memory runs short.
+      // Counts the page cache as available, because it is reclaimed when memory runs short.
       const stat = read(join(folder, "memory.stat")) ?? "";
       const files = [...stat.matchAll(cached)].reduce((sum, [, bytes]) => sum + Number(bytes), 0);
       groups.push({ totalBytes: most, availableBytes: Math.max(0, most - used + files) });
@@ -83,8 +83,8 @@ function vmStat(): string {
 }
 
 /**
- * Unavailable: wired, anonymous and compressed pages. Available: everything else, including the
- * file cache and purgeable pages.
+ * Returns the memory of a Mac. Unavailable: wired, anonymous and compressed pages. Available: all other pages,
+ * including the file cache and purgeable pages.
  */
 export function macMemory(totalBytes: number, vmStat: string): SystemMemory | undefined {
   const pageBytes = numberIn(vmStat, /page size of (\d+) bytes/);
