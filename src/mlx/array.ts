@@ -27,7 +27,7 @@ export function liveArrays(): number {
 
 export class MlxArray {
   handle: Pointer | null;
-  /** The scope that will free this array; undefined if its holder frees it. */
+  /** The scope that will free this array; undefined if the array's holder frees it. */
   scope: Scope | undefined;
   #shape: readonly number[] | undefined;
 
@@ -68,7 +68,7 @@ export class MlxArray {
     return mlxc.mlx_array_nbytes(this.#alive());
   }
 
-  /** MLX's own memory of this array, evaluated and in row order: MLX sees writes to it. */
+  /** Returns MLX's own memory of this array, evaluated and in row order. Writes to it change the array. */
   memory(): ArrayBuffer {
     if (!this.#evaluatedInRowOrder()) {
       throw new MlxError("memory", "the array is a strided view of another");
@@ -78,7 +78,7 @@ export class MlxArray {
     return viewMemory(ownHandle(symbol, mlxc[symbol](this.handle)), this.bytes);
   }
 
-  /** A copy of the elements in row order. bfloat16 comes as its bits: read it with `numbers`. */
+  /** Returns a copy of the elements in row order. bfloat16 comes as bits: read it with `numbers`. */
   data(): HostArray {
     if (this.#evaluatedInRowOrder()) return new hostArrays[this.dtype](this.memory().slice(0));
     using _ = new Scope();
@@ -86,7 +86,7 @@ export class MlxArray {
     return make("mlx_contiguous", status).data();
   }
 
-  /** A copy of the elements as numbers, in row order. */
+  /** Returns a copy of the elements as numbers, in row order. */
   numbers(): number[] {
     if (this.dtype === "bfloat16") {
       using _ = new Scope();
@@ -101,7 +101,7 @@ export class MlxArray {
     check("mlx_array_eval", mlxc.mlx_array_eval(this.#alive()));
   }
 
-  /** Frees the handle. Once, and only by its owner. */
+  /** Frees the handle. Only the array's owner may call it, and only once. */
   free(): void {
     mlxc.mlx_array_free(this.release());
   }
@@ -127,12 +127,12 @@ export class MlxArray {
   }
 }
 
-/** Wraps the array that a call wrote to the shared slot. */
+/** Wraps the array that an FFI call wrote to the shared output slot. */
 export function make(symbol: SymbolName, status: number): MlxArray {
   return new MlxArray(takeHandle(symbol, status));
 }
 
-/** An array of these elements, copied. Numbers become float32 unless a dtype is given. */
+/** Creates an array with a copy of these elements. Numbers become float32 unless a dtype is given. */
 export function array(
   values: number | readonly number[] | HostArray,
   shape?: readonly number[],
@@ -155,7 +155,7 @@ export function array(
   );
 }
 
-/** A number takes the other operand's type if that can hold it, as in Python. */
+/** An array or a number. A number takes the other operand's type if that type can hold it, as in Python. */
 export type Operand = MlxArray | number;
 
 export function operand(value: Operand, like: MlxArray): MlxArray {
@@ -170,19 +170,19 @@ export function evaluate(...arrays: readonly MlxArray[]): void {
   withVector(arrays, (vector) => check("mlx_eval", mlxc.mlx_eval(vector)));
 }
 
-/** Starts the evaluation without waiting: reading one of the arrays waits. */
+/** Starts the evaluation without waiting for it; reading one of the arrays waits. */
 export function asyncEvaluate(...arrays: readonly MlxArray[]): void {
   withVector(arrays, (vector) => check("mlx_async_eval", mlxc.mlx_async_eval(vector)));
 }
 
-/** The arrays as an mlx-c vector, which the caller frees. */
+/** Returns the arrays as an mlx-c vector, which the caller frees. */
 export function vectorOf(arrays: readonly MlxArray[]): Pointer {
   const symbol = "mlx_vector_array_new_data";
   const handles = handleList(arrays.map(handleOf));
   return ownHandle(symbol, mlxc[symbol](arrays.length ? handles : padding, handles.length));
 }
 
-/** The arrays as an mlx-c vector, for one call. */
+/** Passes the arrays to one call as an mlx-c vector. */
 export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointer) => T): T {
   const vector = vectorOf(arrays);
   try {
@@ -192,14 +192,14 @@ export function withVector<T>(arrays: readonly MlxArray[], call: (vector: Pointe
   }
 }
 
-/** The arrays of an mlx-c vector, which is freed. */
+/** Returns the arrays of an mlx-c vector, and frees the vector. */
 export function unpackVector(vector: Pointer): MlxArray[] {
   const arrays = vectorArrays(vector);
   mlxc.mlx_vector_array_free(vector);
   return arrays;
 }
 
-/** The arrays of an mlx-c vector, which its owner keeps. */
+/** Returns the arrays of an mlx-c vector, which remains its owner's. */
 export function vectorArrays(vector: Pointer): MlxArray[] {
   const symbol = "mlx_vector_array_get";
   return Array.from({ length: mlxc.mlx_vector_array_size(vector) }, (_, i) =>
@@ -207,12 +207,12 @@ export function vectorArrays(vector: Pointer): MlxArray[] {
   );
 }
 
-/** A shape or a list of axes as a C array. */
+/** Returns a shape or a list of axes as a C array. */
 export function ints(values: readonly number[]): Int32Array {
   return values.length ? Int32Array.from(values) : noInts;
 }
 
-// An empty typed array has no address: C gets these instead, with length 0.
+// An empty typed array has no address, so C gets this array instead, with length 0.
 const padding = new Uint8Array(8);
 const noInts = new Int32Array(1);
 
@@ -221,19 +221,19 @@ function handleOf(array: MlxArray): Pointer {
   return array.handle;
 }
 
-/** The handle for a nullable C argument. Throws for a freed array, whose handle is null too. */
+/** Returns the handle for a nullable C argument. Throws if the array was freed, because its handle is null too. */
 export function optionalHandle(array: MlxArray | undefined): Pointer | null {
   return array === undefined ? null : handleOf(array);
 }
 
-/** The axis counted from the front, for operations whose axes mlx-c does not check. */
+/** Returns the axis counted from the front, for operations whose axes mlx-c does not check. */
 export function axisOf(op: string, x: MlxArray, axis: number): number {
   const at = axis < 0 ? axis + x.ndim : axis;
   if (at in x.shape) return at;
   throw new MlxError(op, `there is no axis ${axis} in shape (${x.shape})`);
 }
 
-/** Array.from, but ten times faster. */
+/** Does what Array.from does, ten times faster. */
 function listed(data: Float32Array): number[] {
   const numbers: number[] = new Array(data.length);
   for (let i = 0; i < data.length; i++) numbers[i] = data[i]!;

@@ -10,12 +10,12 @@ import { Scope } from "./scope.ts";
 export class Compiled {
   readonly #trace: (inputs: MlxArray[]) => readonly MlxArray[];
   readonly #callback = nativeCallback((result, inputs) => this.#traced(result, inputs));
-  // Not the shared slot: the trace makes other calls before the call that fills this one returns.
+  // A slot of its own, not the shared one: the trace makes other calls before the call that fills this slot returns.
   readonly #slot = new Slot();
   #closure: Pointer | null;
   #failure: unknown;
 
-  /** `shapeless` replays one trace for all shapes: only for functions that never read a shape. */
+  /** `shapeless`: replays one trace for all shapes, so the function must never read a shape. */
   constructor(
     trace: (inputs: MlxArray[]) => readonly MlxArray[],
     { shapeless = false }: { shapeless?: boolean } = {},
@@ -48,7 +48,7 @@ export class Compiled {
     this.free();
   }
 
-  /** Called by MLX. An exception must not cross native code, so `call` rethrows it. */
+  /** Traces the function; MLX calls it. An exception must not cross native code, so `call` rethrows it. */
   #traced(result: Pointer, inputs: Pointer): number {
     try {
       using _ = new Scope();

@@ -1,17 +1,17 @@
 // Our own CPU operations (ffi/cpu): fused, vectorized and multithreaded, where MLX makes several scalar passes. All
-// values are float32. A libmlxc from elsewhere has none of them.
+// values are float32. A libmlxc of another build has none of these operations.
 import { mlxc } from "../../ffi/lib.ts";
 import { ints, type MlxArray, optionalHandle } from "./array.ts";
 import { codeOf, type Dtype } from "./dtype.ts";
 import { op, opList } from "./op.ts";
 import type { Quantization, QuantizedMatrix } from "./ops.ts";
 
-/** An uninitialized array, aligned to cache lines. */
+/** Allocates an uninitialized array, aligned to cache lines. */
 export function allocate(shape: readonly number[], dtype: Dtype): MlxArray {
   return op("mlx_serve_room", ints(shape), shape.length, codeOf(dtype));
 }
 
-/** Embedding lookup: indices (T) -> (T, in). Without scales the matrix is float32. */
+/** Looks up embeddings: indices (T) -> (T, in). Without scales the matrix is float32. */
 export function lookup(
   indices: MlxArray,
   { weight, scales, biases }: Partial<QuantizedMatrix> & { weight: MlxArray },
@@ -29,18 +29,18 @@ export function lookup(
 
 export type BlockPools = { keys: MlxArray; values: MlxArray };
 
-/** `sharesKv`: an earlier layer has written keys and values, and qkv has only queries. */
+/** How heads are prepared. `sharesKv`: an earlier layer has written keys and values, and qkv has only queries. */
 export type HeadOptions = {
   normed: boolean;
   valuesNormed: boolean;
   sharesKv: boolean;
   rotaryDims: number;
-  /** Sequences longer than this use their own RoPE factors; 0 if there are none. */
+  /** Length above which sequences use their own RoPE factors; 0 if there are none. */
   longBeyond: number;
   sinks: boolean;
 };
 
-/** `window`: 0 is none. `chunked`: the window starts at a multiple of its size. */
+/** How scores are computed. `window`: 0 for none. `chunked`: the window starts at a multiple of its size. */
 export type ScoreOptions = {
   rotaryDims: number;
   window: number;
@@ -49,7 +49,7 @@ export type ScoreOptions = {
   sinks: boolean;
 };
 
-/** Attention of each sequence's newest token: qkv (B, ...) -> (B, heads * D). Writes KV to the pools. */
+/** Attends from each sequence's newest token: qkv (B, ...) -> (B, heads * D). Writes keys and values to the pools. */
 export function decodeBlocks(
   qkv: MlxArray,
   { keys, values }: BlockPools,
@@ -78,7 +78,7 @@ export function decodeBlocks(
   );
 }
 
-/** Norms and rotates qkv (T, ...), writes KV to the pools, and returns queries (T, heads * D). */
+/** Applies norms and RoPE to qkv (T, ...), writes keys and values to the pools, returns queries (T, heads * D). */
 export function prepareBlocks(
   qkv: MlxArray,
   { keys, values }: BlockPools,
@@ -102,7 +102,7 @@ export function prepareBlocks(
   );
 }
 
-/** Causal attention of queries (T, heads * D) to their sequences' blocks -> (T, heads * D) */
+/** Attends causally from queries (T, heads * D) to their sequences' blocks -> (T, heads * D). */
 export function attendBlocks(
   queries: MlxArray,
   { keys, values }: BlockPools,
@@ -128,8 +128,8 @@ export function attendBlocks(
 }
 
 /**
- * Writes latents (T, D) to their places in the pool, without `places` to the ends of their sequences; then
- * attends from queries (T, heads * D) -> (T, heads * latent)
+ * Writes latents (T, D) to their slots in the pool, or without `places` to the ends of their sequences. Then attends
+ * from queries (T, heads * D) -> (T, heads * latent).
  */
 export function attendLatent(
   queries: MlxArray,
@@ -158,14 +158,14 @@ export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
 }
 
-/** Rows of a quantized matrix per panel; 0 if this processor does not multiply by panels. */
+/** Returns the rows of a quantized matrix per panel; 0 if this processor does not multiply by panels. */
 export function panelRows(): number {
   return mlxc.mlx_serve_panel_rows();
 }
 
 /**
- * Packs weights, scales or biases of a quantized matrix into panels: (..., out, n) -> (..., out / 16, n, 16). Works
- * in place: `rows` must not be read afterwards. Undefined without panels, or if `out` is not a multiple of them.
+ * Packs weights, scales or biases of a quantized matrix into panels: (..., out, n) -> (..., out / 16, n, 16), in
+ * place: `rows` must not be read afterwards. Returns undefined unless `out` is a multiple of panelRows().
  */
 export function panels(rows: MlxArray): MlxArray | undefined {
   const isWhole = panelRows() > 0 && rows.shape.at(-2)! % panelRows() === 0;
@@ -178,22 +178,22 @@ export function fitsPackedProduct({ mode, bits, groupSize }: Quantization): bool
   return mode === "affine" && (bits === 4 || bits === 8) && [32, 64, 128].includes(groupSize ?? 64);
 }
 
-/** Bits and group size, with the mode's defaults. */
+/** Returns bits and group size, with the mode's defaults. */
 function packing({ mode, bits = 4, groupSize = mode === "mxfp4" ? 32 : 64 }: Quantization) {
   return [bits, groupSize] as const;
 }
 
 /** Operations fused into a product. */
 export type ProductOptions = {
-  /** RMSNorm of the input rows. */
+  /** RMSNorm that is applied to the input rows. */
   norm?: { weight: MlxArray; eps: number } | undefined;
-  /** The result is silu(first half) * second half. */
+  /** Whether the result is silu(first half) * second half. */
   isGated?: boolean;
-  /** Added to the result. */
+  /** Array that is added to the result. */
   residual?: MlxArray | undefined;
 };
 
-/** x (..., in), matrix (out, in) -> (..., out), or (..., out / 2) if gated */
+/** Multiplies x (..., in) by a quantized matrix (out, in) -> (..., out), or (..., out / 2) if gated. */
 export function packedProduct(
   x: MlxArray,
   { weight, scales, biases }: QuantizedMatrix,
@@ -214,12 +214,12 @@ export function packedProduct(
   );
 }
 
-/** Operations fused into a product with experts: the experts' bias (E, out), then the gate. */
+/** Operations fused into a product with experts: the experts' bias (E, out) is added, then the gate applied. */
 export type ExpertOptions = { bias?: MlxArray | undefined; isGated?: boolean };
 
 /**
- * x (N, in), experts (R), matrices (E, out, in) -> (R, out), or (R, out / 2) if gated: multiplies each row of x by the
- * matrices of the next R / N experts. Without scales the matrices are float32.
+ * Multiplies each row of x (N, in) by the matrices (E, out, in) of the next R / N of the experts (R) -> (R, out), or
+ * (R, out / 2) if gated. Without scales the matrices are float32.
  */
 export function expertProduct(
   x: MlxArray,
@@ -241,7 +241,7 @@ export function expertProduct(
   );
 }
 
-/** silu(gates) * ups, or with the tanh approximation of GELU. */
+/** Computes silu(gates) * ups, or with "geglu" the tanh approximation of GELU instead of silu. */
 export function gate(kind: "swiglu" | "geglu", gates: MlxArray, ups: MlxArray): MlxArray {
   return op("mlx_serve_gate", gates.handle, ups.handle, kind === "geglu");
 }
@@ -250,30 +250,30 @@ export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number):
   return op("mlx_serve_rms_norm", x.handle, optionalHandle(weight), eps);
 }
 
-/** Argmax of each row: the first index of the maximum, and the maximum; NaN if any value is NaN. */
+/** Finds each row's maximum: its first index, and its value; NaN if any value is NaN. */
 export function best(x: MlxArray): { indices: MlxArray; highest: MlxArray } {
   const [indices, highest] = opList("mlx_serve_best", x.handle) as [MlxArray, MlxArray];
   return { indices, highest };
 }
 
-/** Over the last axis, which is kept with size 1. */
+/** Computes log(sum(exp(x))) over the last axis, which is kept with size 1. */
 export function logSumExp(x: MlxArray): MlxArray {
   return op("mlx_serve_log_sum_exp", x.handle);
 }
 
-/** Over the last axis. */
+/** Computes the softmax over the last axis. */
 export function softmax(x: MlxArray): MlxArray {
   return op("mlx_serve_softmax", x.handle);
 }
 
-/** Token mask: x (R, N), words (R, N / 32); -infinity where the bit is not set. */
+/** Applies a token mask, words (R, N / 32), to x (R, N): -infinity where the bit is not set. */
 export function mask(x: MlxArray, words: MlxArray): MlxArray {
   return op("mlx_serve_mask", x.handle, words.handle);
 }
 
 /**
- * Causal convolution of x (T, channels), which may be columns of wider rows, -> (T, channels). Updates the pool
- * (slots, taps - 1, channels) in place.
+ * Convolves x (T, channels) causally -> (T, channels); x may be columns of wider rows. Updates in place the pool
+ * (slots, taps - 1, channels).
  */
 export function convolve(
   x: MlxArray,
@@ -300,7 +300,7 @@ export type ScanOptions = {
   deltaRule: boolean;
 };
 
-/** Recurrence over x (T, columns) -> (T, heads * values). Updates the pool (slots, heads, values, keys). */
+/** Scans x (T, columns) -> (T, heads * values). Updates the states in pool (slots, heads, values, keys) in place. */
 export function scan(
   x: MlxArray,
   { decays, betas }: { decays: MlxArray; betas: MlxArray },

@@ -1,6 +1,6 @@
 // Collectives of a group of processes (ranks), by MLX. Every rank must build the same collectives in the same order,
-// because each waits for all others. MLX finds the group in environment variables: MLX_RANK and MLX_HOSTFILE for a ring
-// over TCP.
+// because each collective waits for all ranks. MLX finds the group in environment variables: MLX_RANK, and for a ring
+// over TCP MLX_HOSTFILE.
 import { takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import { cText, type Pointer } from "../../ffi/memory.ts";
@@ -10,15 +10,15 @@ import { codeOf, type Dtype } from "./dtype.ts";
 import { add, concatenate, zeros } from "./ops.ts";
 import { Stream, stream } from "./stream.ts";
 
-/** Transports: a ring over TCP, which every MLX has, NVIDIA's NCCL, and shared memory of one machine. */
+/** Transports: a ring over TCP, which every build of MLX has; NVIDIA's NCCL; shared memory of one machine. */
 export type Connections = "ring" | "nccl" | "shared";
 
-/** False with a libmlxc from elsewhere. */
+/** Whether ranks can use shared memory. False with a libmlxc of another build. */
 export function canShareMemory(): boolean {
   return has("mlx_serve_shared_group");
 }
 
-/** Bytes a rank sends in an all-sum, relative to its array: in a ring, twice all parts but its own. */
+/** Bytes that a rank sends in an all-sum, relative to its array: in a ring, all parts but its own, twice. */
 const sumShare: Record<Connections, (size: number) => number> = {
   ring: (size) => (2 * (size - 1)) / size,
   nccl: (size) => (2 * (size - 1)) / size,
@@ -28,18 +28,18 @@ const sumShare: Record<Connections, (size: number) => number> = {
 export type Group = {
   readonly rank: number;
   readonly size: number;
-  /** The sum of every rank's array. */
+  /** Returns the sum of every rank's array. */
   allSum(x: MlxArray): MlxArray;
-  /** The arrays of all ranks, of equal shape, concatenated along the first axis. */
+  /** Concatenates the arrays of all ranks, of equal shape, along the first axis. */
   allGather(x: MlxArray): MlxArray;
   /** Broadcasts the first rank's array; on other ranks `x` gives only shape and type. */
   fromFirst(x: MlxArray): MlxArray;
-  /** Sends to a neighbour in the ring, when the returned array is evaluated. */
+  /** Sends x to a neighbour in the ring, when the returned array is evaluated. */
   send(x: MlxArray, to: number): MlxArray;
   receive(shape: readonly number[], dtype: Dtype, from: number): MlxArray;
 };
 
-/** A rank of a group that does not exist, to plan a model's memory. */
+/** Returns a rank of a group that does not exist, for planning a model's memory. */
 export function plannedGroup(rank: number, size: number): Group {
   return {
     rank,
@@ -58,16 +58,16 @@ export class MlxGroup implements Group {
   readonly size: number;
   readonly connections: Connections;
   readonly #handle: Pointer;
-  /** CPU stream for the collectives of a GPU, except with NCCL, which runs on the GPU. */
+  /** CPU stream for the collectives of a GPU; undefined with NCCL, which runs on the GPU. */
   readonly #own: Stream | undefined;
-  /** A separate stream, because a send may wait for its receiver. */
+  /** Separate stream for sends, because a send may wait for its receiver. */
   readonly #sending = new Stream("cpu");
   /** Number of collectives, bytes sent, and number and time of the measured collectives. */
   readonly traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
-  /** Evaluate and time each collective by itself. Must be equal on all ranks. */
+  /** Whether each collective is evaluated and timed by itself. Must be equal on all ranks. */
   isMeasured = false;
 
-  /** Returns when all ranks have connected. */
+  /** Connects to the group, and returns when all ranks have connected. */
   constructor(connections: Connections, backend: "cpu" | "metal" | "cuda") {
     this.connections = connections;
     this.#handle = connections === "shared" ? shareMemory() : initialize(connections);

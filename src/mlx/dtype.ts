@@ -32,7 +32,7 @@ export type HostArray =
   | Float32Array
   | Float64Array;
 
-/** JavaScript has no typed array for bfloat16 and complex64: they are read as bits and as pairs. */
+/** Typed arrays on the host. JavaScript has none for bfloat16 and complex64: they are read as bits and as pairs. */
 export const hostArrays = {
   bool: Uint8Array,
   uint8: Uint8Array,
@@ -86,13 +86,13 @@ export function isInteger(dtype: Dtype): boolean {
 /** The element type that a typed array holds. */
 export function dtypeOf(data: HostArray): Dtype {
   for (const dtype of dtypes) {
-    // A Uint8Array is bytes, though bool is stored in one too.
+    // A Uint8Array holds uint8, although bool is stored in a Uint8Array too.
     if (dtype !== "bool" && data instanceof hostArrays[dtype]) return dtype;
   }
   throw new TypeError(`no MLX element type for ${data.constructor.name}`);
 }
 
-/** The bits of numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN. */
+/** Writes numbers as bfloat16 bits, rounded to nearest, ties to even; NaN stays NaN. */
 export function toBfloat16(numbers: Float32Array, target: Uint16Array): void {
   const bits = new Uint32Array(numbers.buffer, numbers.byteOffset, numbers.length);
   for (let i = 0; i < bits.length; i++) {

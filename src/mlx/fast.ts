@@ -3,12 +3,12 @@ import { cText, optionalInt } from "../../ffi/memory.ts";
 import { type MlxArray, optionalHandle } from "./array.ts";
 import { op } from "./op.ts";
 
-/** Over the last axis; the weight defaults to ones. */
+/** Computes RMSNorm over the last axis; the weight defaults to ones. */
 export function rmsNorm(x: MlxArray, weight: MlxArray | undefined, eps: number): MlxArray {
   return op("mlx_fast_rms_norm", x.handle, optionalHandle(weight), eps);
 }
 
-/** Over the last axis; the weight defaults to ones, the bias to zeros. */
+/** Computes LayerNorm over the last axis; the weight defaults to ones, the bias to zeros. */
 export function layerNorm(
   x: MlxArray,
   weight: MlxArray | undefined,
@@ -18,7 +18,9 @@ export function layerNorm(
   return op("mlx_fast_layer_norm", x.handle, optionalHandle(weight), optionalHandle(bias), eps);
 }
 
-/** RoPE of the first `dims` features, not interleaved: x (B, H, L, D), positions (B), wavelengths (dims / 2) */
+/**
+ * Applies non-interleaved RoPE to the first `dims` features: x (B, H, L, D), positions (B), wavelengths (dims / 2).
+ */
 export function rope(
   x: MlxArray,
   dims: number,
@@ -40,9 +42,9 @@ export function rope(
 
 export type Attention = {
   scale: number;
-  /** Causal, or an array: added to the scores or, if bool, false where a key is masked out. */
+  /** Causal mask, or an array: added to the scores or, if bool, false where a key is masked out. */
   mask?: "causal" | MlxArray | undefined;
-  /** One score per head that adds to the softmax's denominator only (gpt-oss). */
+  /** Scores, one per head, that add to the softmax's denominator only (gpt-oss). */
   sinks?: MlxArray | undefined;
 };
 
@@ -50,7 +52,7 @@ const causal = cText("causal");
 const byArray = cText("array");
 const none = cText("");
 
-/** softmax(q k^T * scale + mask) v; q (B, H, L, D), k and v (B, Hkv, T, D) with Hkv dividing H. */
+/** Computes softmax(q k^T * scale + mask) v; q (B, H, L, D), k and v (B, Hkv, T, D) with Hkv dividing H. */
 export function attention(
   q: MlxArray,
   k: MlxArray,

@@ -12,29 +12,29 @@ export type KernelSource = {
   name: string;
   inputs: readonly string[];
   outputs: readonly string[];
-  /** The body of the function. */
+  /** Body of the kernel function. */
   source: string;
-  /** Source before the function. */
+  /** Source before the kernel function. */
   header?: string;
-  /** Copy inputs that are not row-contiguous. Must be false if the kernel writes to its inputs. */
+  /** Whether to copy inputs that are not row-contiguous. Must be false if the kernel writes to its inputs. */
   rowContiguous?: boolean;
-  /** CUDA: bytes of dynamic shared memory. */
+  /** Bytes of dynamic shared memory (CUDA only). */
   sharedMemory?: number;
 };
 
 export type KernelLaunch = {
   outputs: readonly { shape: readonly number[]; dtype: Dtype }[];
-  /** Total number of threads, not of thread blocks. */
+  /** Total number of threads along each axis, not of thread blocks. */
   grid: readonly [number, number, number];
   threadGroup: readonly [number, number, number];
   template?: Readonly<Record<string, Dtype | number | boolean>>;
-  /** Initial value of the outputs. */
+  /** Number that outputs are filled with before the launch. */
   initValue?: number;
 };
 
 export type Language = "cuda" | "metal";
 
-/** Builds a kernel from its source: with MLX, or in tests for a CPU. */
+/** Builds a kernel from its source: with MLX, or in tests for an emulator on the CPU. */
 export type MakeKernel = (
   language: Language,
   source: KernelSource,
@@ -44,7 +44,7 @@ export const makeKernel: MakeKernel = (language, source) => new Kernel(language,
 
 let onCompile: (kernel: string) => void = () => {};
 
-/** Sets a callback for before a kernel is compiled, which takes seconds the first time on a machine. */
+/** Sets a callback that runs before a kernel is compiled, which takes seconds the first time on a machine. */
 export function watchCompiles(watch: (kernel: string) => void): void {
   onCompile = watch;
 }
@@ -57,7 +57,7 @@ export function tellCompile(kernel: string): void {
 export class Kernel {
   readonly #language: Language;
   readonly #name: string;
-  /** Template arguments that it was compiled for. */
+  /** Template arguments that this kernel was compiled for. */
   readonly #compiled = new Set<string>();
   #handle: Pointer | null;
 
@@ -88,7 +88,7 @@ export class Kernel {
     }
   }
 
-  /** Fixes the launch parameters: each execution is then a single FFI call. */
+  /** Fixes the launch parameters, so that each execution is a single FFI call. */
   configure(launch: KernelLaunch): ConfiguredKernel {
     if (this.#handle === null) throw new Error("the kernel was freed");
     const template = JSON.stringify(launch.template ?? {});
@@ -98,7 +98,7 @@ export class Kernel {
     return new ConfiguredKernel(this.#language, this.#handle, launch, watch);
   }
 
-  /** Free the kernels configured from it first. */
+  /** Frees the kernel. Free the kernels configured from it first. */
   free(): void {
     if (this.#language === "cuda") mlxc.mlx_fast_cuda_kernel_free(this.#handle);
     else mlxc.mlx_fast_metal_kernel_free(this.#handle);
@@ -110,7 +110,7 @@ export class ConfiguredKernel {
   readonly #language: Language;
   readonly #kernel: Pointer;
   #config: Pointer | null;
-  /** Called before the first compilation, then cleared. */
+  /** Callback before the first compilation, cleared when it was called. */
   #onCompile: (() => void) | undefined;
 
   constructor(
@@ -159,7 +159,7 @@ export class ConfiguredKernel {
   }
 }
 
-/** Compiles into a disk cache (ffi/cuda/compiled.cpp). If that fails, MLX compiles at every start. */
+/** Compiles a kernel into a disk cache (ffi/cuda/compiled.cpp). If that fails, MLX compiles it at every start. */
 function compile(made: MlxArray): void {
   const symbol = "mlx_serve_compile_kernel";
   try {
@@ -169,7 +169,7 @@ function compile(made: MlxArray): void {
   }
 }
 
-/** mlx-c has the same functions once per language. */
+/** Returns mlx-c's functions for one language; both languages have the same ones. */
 function configOf(language: Language) {
   return language === "cuda"
     ? {

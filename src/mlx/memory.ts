@@ -10,9 +10,9 @@ const counter = (symbol: Counter) => (): number => {
   return out.take();
 };
 
-/** Memory of live arrays. */
+/** Bytes of live arrays. */
 export const activeMemory = counter("mlx_get_active_memory");
-/** Memory of freed arrays that is kept for reuse. */
+/** Bytes of freed arrays that are kept for reuse. */
 export const cacheMemory = counter("mlx_get_cache_memory");
 export const memoryLimit = counter("mlx_get_memory_limit");
 
@@ -23,11 +23,11 @@ export function clearCache(): void {
 
 const limit = (symbol: "mlx_set_cache_limit" | "mlx_set_wired_limit") => (bytes: number) => {
   check(symbol, mlxc[symbol](out.view, Math.floor(bytes)));
-  // Drops the previous limit.
+  // Drops the previous limit, which MLX returns.
   out.clear();
 };
 
-/** Maximum memory of freed arrays that is kept for reuse. */
+/** Sets the maximum bytes of freed arrays that are kept for reuse. */
 export const setCacheLimit = limit("mlx_set_cache_limit");
-/** Maximum wired memory, which is never swapped out; on Metal at most the recommended working set. */
+/** Sets the maximum wired memory, which is never swapped out; on Metal at most the recommended working set. */
 export const setWiredLimit = limit("mlx_set_wired_limit");

@@ -49,7 +49,7 @@ export const negative = unary("mlx_negative");
 export const sigmoid = unary("mlx_sigmoid");
 export const tanh = unary("mlx_tanh");
 
-/** To the nearest integer, ties to even. */
+/** Rounds to the nearest integer, ties to even. */
 export function round(x: MlxArray): MlxArray {
   const decimals = 0;
   return op("mlx_round", x.handle, decimals);
@@ -91,7 +91,7 @@ export const multiply = binary("mlx_multiply");
 export const power = binary("mlx_power");
 export const subtract = binary("mlx_subtract");
 
-/** `x` where the condition holds, `y` elsewhere. */
+/** Takes elements of `x` where the condition holds, of `y` elsewhere. */
 export function where(condition: MlxArray, x: MlxArray, y: Operand): MlxArray {
   return op("mlx_where", condition.handle, x.handle, operand(y, x).handle);
 }
@@ -106,7 +106,7 @@ type Axes = number | readonly number[];
 
 type ReductionSymbol = "mlx_logsumexp_axes" | "mlx_max_axes" | "mlx_sum_axes";
 
-/** Over one axis, several, or all if `axes` is absent. */
+/** Reduces over one axis, several axes, or all axes if `axes` is absent. */
 const reduction =
   (symbol: ReductionSymbol) =>
   (x: MlxArray, axes?: Axes, keepDims = false) => {
@@ -118,7 +118,7 @@ export const logSumExp = reduction("mlx_logsumexp_axes");
 export const max = reduction("mlx_max_axes");
 export const sum = reduction("mlx_sum_axes");
 
-/** Accumulates 16-bit types in 32 bits. */
+/** Computes the softmax over an axis; accumulates 16-bit types in 32 bits. */
 export function softmax(x: MlxArray, axis = -1): MlxArray {
   const precise = true;
   return op("mlx_softmax_axes", x.handle, ints([axis]), 1, precise);
@@ -129,7 +129,7 @@ export function argmax(x: MlxArray, axis = -1): MlxArray {
   return op("mlx_argmax_axis", x.handle, axis, keepDims);
 }
 
-/** Inclusive: each element is part of its own sum. */
+/** Computes inclusive cumulative sums: each element is part of its own sum. */
 export function cumsum(x: MlxArray, axis = -1): MlxArray {
   const [reverse, inclusive] = [false, true];
   return op("mlx_cumsum_axis", x.handle, axis, reverse, inclusive, optionalInt(undefined));
@@ -139,7 +139,7 @@ export function argsort(x: MlxArray, axis = -1): MlxArray {
   return op("mlx_argsort_axis", x.handle, axis);
 }
 
-/** Indices that put the kth element in its sorted place, and smaller elements before it. */
+/** Returns indices that put the kth element in its sorted place, and smaller elements before it. */
 export function argpartition(x: MlxArray, kth: number, axis = -1): MlxArray {
   return op("mlx_argpartition_axis", x.handle, kth, axis);
 }
@@ -154,7 +154,7 @@ export function reshape(x: MlxArray, shape: readonly number[]): MlxArray {
   return op("mlx_reshape", x.handle, ints(shape), shape.length);
 }
 
-/** The same elements in row order; a copy only if necessary. */
+/** Returns the same elements in row order; copies only if necessary. */
 export function contiguous(x: MlxArray): MlxArray {
   return op("mlx_contiguous", x.handle, false);
 }
@@ -188,7 +188,7 @@ export function split(x: MlxArray, parts: number | readonly number[], axis = -1)
     : opList("mlx_split_sections", x.handle, ints(parts), parts.length, axis);
 }
 
-/** `x[start:stop]` along one axis: negative positions count from the end. */
+/** Returns `x[start:stop]` along one axis: negative positions count from the end. */
 export function slice(x: MlxArray, axis: number, start: number, stop?: number): MlxArray {
   const { ndim, shape } = x;
   const at = axisOf("slice", x, axis);
@@ -200,7 +200,7 @@ export function slice(x: MlxArray, axis: number, start: number, stop?: number): 
 
 // ---- Indexing
 
-/** The slices of `x` at these indices along the axis. */
+/** Returns the slices of `x` at these indices along the axis. */
 export function take(x: MlxArray, indices: MlxArray, axis = 0): MlxArray {
   return op("mlx_take_axis", x.handle, indices.handle, axis);
 }
@@ -214,7 +214,7 @@ export function putAlongAxis(x: MlxArray, indices: MlxArray, values: Operand, ax
   return op("mlx_put_along_axis", x.handle, indices.handle, put.handle, axis);
 }
 
-/** Scatter-add: values of repeated indices accumulate. */
+/** Adds `values` to `x` at these indices along the axis; values of repeated indices accumulate. */
 export function scatterAddAxis(
   x: MlxArray,
   indices: MlxArray,
@@ -231,7 +231,7 @@ export function matmul(a: MlxArray, b: MlxArray): MlxArray {
   return op("mlx_matmul", a.handle, b.handle);
 }
 
-/** `a @ b + c` */
+/** Computes `a @ b + c`. */
 export function addmm(c: MlxArray, a: MlxArray, b: MlxArray): MlxArray {
   const [alpha, beta] = [1, 1];
   return op("mlx_addmm", c.handle, a.handle, b.handle, alpha, beta);
@@ -240,7 +240,7 @@ export function addmm(c: MlxArray, a: MlxArray, b: MlxArray): MlxArray {
 /** `rhs`: index of the right operand's matrix for each matrix of the left operand. */
 type GatherIndices = { rhs: MlxArray; sorted?: boolean };
 
-/** `a @ b[rhs]`: products with the experts that a router chose. */
+/** Computes `a @ b[rhs]`: products with the experts that a router chose. */
 export function gatherMm(
   a: MlxArray,
   b: MlxArray,
@@ -259,7 +259,7 @@ export type Quantization = { mode?: QuantizationMode; groupSize?: number; bits?:
 export type QuantizedMatrix = {
   weight: MlxArray;
   scales: MlxArray;
-  /** Only with affine quantization. */
+  /** Quantization biases, which only affine quantization has. */
   biases?: MlxArray | undefined;
 };
 
@@ -270,13 +270,13 @@ const modes: Record<QuantizationMode, Uint8Array> = {
   nvfp4: cText("nvfp4"),
 };
 
-/** Arguments of mlx-c, which divides by group size and bits unchecked. */
+/** Returns mlx-c's arguments, and checks them: mlx-c divides by group size and bits unchecked. */
 function format(op: string, { mode = "affine", groupSize, bits }: Quantization) {
   if (groupSize === 0 || bits === 0) throw new MlxError(op, "group size and bits must not be 0");
   return [optionalInt(groupSize), optionalInt(bits), modes[mode]] as const;
 }
 
-/** For the self-test and tests: models are quantized already. */
+/** Quantizes a matrix, for the self-test and tests only: models are quantized already. */
 export function quantize(x: MlxArray, quantization: Quantization = {}): QuantizedMatrix {
   const [weight, scales, biases] = opList(
     "mlx_quantize",
@@ -303,7 +303,7 @@ export function dequantize(
   );
 }
 
-/** `x @ matrix.T` */
+/** Computes `x @ matrix.T`. */
 export function quantizedMatmul(
   x: MlxArray,
   matrix: QuantizedMatrix,
@@ -321,7 +321,7 @@ export function quantizedMatmul(
   );
 }
 
-/** `x @ matrix[rhs].T` with quantized matrices. */
+/** Computes `x @ matrix[rhs].T` with quantized matrices. */
 export function gatherQmm(
   x: MlxArray,
   matrix: QuantizedMatrix,

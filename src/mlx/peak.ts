@@ -1,32 +1,32 @@
-// Estimates the peak memory of a sketched step, beyond the memory held before it. The host runs ahead of the device: a
-// buffer is allocated when the host launches its operation, and freed when the device has finished the last operation
-// that reads it.
+// Estimates the peak memory of a sketched step, beyond the memory held before it. The host runs ahead of the device:
+// a buffer is allocated when the host launches the operation that writes it, and freed when the device has finished
+// the last operation that reads it.
 import { operations } from "../../ffi/symbols.ts";
 import type { Sketch, SketchNode } from "./sketch.ts";
 
-/** Whether an array's memory has gaps, as in some views. */
+/** Whether there are gaps in an array's memory, as in some views. */
 export type HasGaps = (node: SketchNode) => boolean;
 
 /** How an MLX backend evaluates a graph, as far as it affects memory. */
 export type Evaluation = {
-  /** Full batches of launches that the host may be ahead, besides the one it is filling. */
+  /** Maximum full batches of launches that the host is ahead of the device, besides the batch it is filling. */
   batches: number;
-  /** A batch is full after this many launches, or once they read this many numbers. */
+  /** Launches, or numbers that the launches read, after which a batch is full. */
   launches: number;
   numbers: number;
-  /** Number of launches of an operation or view. */
+  /** Returns the number of launches of an operation or view. */
   launchesOf(node: SketchNode, isView: boolean, hasGaps: HasGaps): number;
-  /** Temporary memory of MLX's operation, which is freed with its inputs. */
+  /** Returns the temporary memory of MLX's operation, which is freed together with the operation's inputs. */
   temporaryBytes(node: SketchNode, hasGaps: HasGaps): number;
 };
 
-/** Memory shared by one or more arrays. */
+/** Memory of an array and of all arrays that view it or overwrite it. */
 type Buffer = {
   bytes: number;
   readers: number;
   isHeld: boolean;
   lastBatch: number;
-  /** The buffer that is overwritten instead of allocating this one. */
+  /** Buffer that the operation overwrites instead of allocating this one. */
   into?: Buffer;
 };
 
@@ -68,7 +68,7 @@ export function peakBytes({ nodes, held }: Sketch, evaluation: Evaluation): numb
   return peak;
 }
 
-/** The buffer of each array: its own, or that of an array that it views or overwrites. */
+/** Finds the buffer of each array: its own, or that of an array that it views or overwrites. */
 function placesOf(
   nodes: readonly SketchNode[],
   held: ReadonlySet<SketchNode>,
@@ -123,7 +123,7 @@ function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): b
   return shape.slice(1).join() !== source.shape.slice(1).join();
 }
 
-/** The batches of the first and the last launch of each array. */
+/** Returns the batches of the first and the last launch of each array. */
 function batchesOf(
   nodes: readonly SketchNode[],
   places: ReadonlyMap<SketchNode, Place>,

@@ -1,5 +1,5 @@
-// An array that one consumer may compute together with its own result, in a single launch. For every other consumer
-// it is an array like any other, which MLX evaluates by the operation that made it.
+// An array that one consumer may compute together with its own result, in a single launch. Every other consumer uses
+// it like any array, and MLX evaluates it by the operation that made it.
 import { mlxc } from "../../ffi/lib.ts";
 import { MlxArray } from "./array.ts";
 
@@ -8,19 +8,19 @@ export class PendingArray<
 > extends MlxArray {
   #inputs: Inputs | undefined;
 
-  /** `array`: the unevaluated result of an operation on `inputs`. Its handle passes to this array. */
+  /** `array` is the unevaluated result of an operation on `inputs`. Its handle passes to the pending array. */
   constructor(array: MlxArray, inputs: Inputs) {
     super(array.release());
     this.#inputs = inputs;
   }
 
-  /** For the launch that computes the array; undefined once it is settled, or if an input was freed with its scope. */
+  /** Inputs of the operation; undefined once the array is settled, or if a scope has freed an input. */
   get inputs(): Inputs | undefined {
     const isFreed = Object.values(this.#inputs ?? {}).some((each) => each?.handle === null);
     return isFreed ? undefined : this.#inputs;
   }
 
-  /** Becomes an output of that launch, so that the operation that made it is never evaluated. */
+  /** Replaces the array by an output of the consumer's launch, so that its own operation is never evaluated. */
   settle(computed: MlxArray): void {
     mlxc.mlx_array_free(this.handle);
     this.handle = computed.release();

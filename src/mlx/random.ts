@@ -9,7 +9,7 @@ export function key(seed: number | bigint): MlxArray {
   return make("mlx_random_key", mlxc.mlx_random_key(out.view, BigInt(seed)));
 }
 
-/** float32 values with mean 0 and standard deviation 1. */
+/** Returns float32 values with mean 0 and standard deviation 1. */
 export function normal(from: MlxArray, shape: readonly number[]): MlxArray {
   const [code, mean, deviation] = [codeOf("float32"), 0, 1];
   const key = optionalHandle(from);

@@ -1,6 +1,6 @@
-// CUDA: a compiled function that is captured as a CUDA graph at its second call, or later if capturing would stall
-// streams. A replay is one launch instead of hundreds (ffi/cuda/recording.cpp). If capture fails, the compiled
-// function is called.
+// A compiled function that is captured as a CUDA graph at its second call, or later if capturing would stall streams.
+// A replay is one launch instead of hundreds (ffi/cuda/recording.cpp). If capture fails, the compiled function is
+// called.
 import { check, MlxError, takeHandle } from "../../ffi/error.ts";
 import { has, mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -22,28 +22,28 @@ import { stream } from "./stream.ts";
 
 /** Maximum executions to capture a graph: rehearsals until memory settles, usually two, then the captured one. */
 const TAKES = 5;
-/** A recording takes about as long as this many calls lose by running without one. */
+/** Minimum calls before a recording that stalls streams: it takes about as long as these calls lose without it. */
 const WORTH_CALLS = 16;
 
-/** Values for one call in pinned memory, which the GPU reads without page migration. */
+/** Copies values for one call to pinned memory, which the GPU reads without page migration. */
 export function pinned(values: HostArray, shape: readonly number[] = [values.length]): MlxArray {
   const symbol = "mlx_serve_pinned";
   const dtype = codeOf(dtypeOf(values));
   return make(symbol, mlxc[symbol](out.view, values, ints(shape), shape.length, dtype));
 }
 
-/** A pinned copy: reading it on the host waits only until `x` is computed, not for the whole GPU. */
+/** Returns a pinned copy, which the host can read once `x` is computed, without waiting for the whole GPU. */
 export function fetched(x: MlxArray): MlxArray {
   const symbol = "mlx_serve_fetch";
   return make(symbol, mlxc[symbol](out.view, x.handle, stream));
 }
 
 /**
- * Inputs must always have the same shapes. Outputs larger than 64 KiB are valid only for operations that are
- * evaluated before the next call.
+ * A function of arrays, captured as a CUDA graph. Inputs must always have the same shapes. Outputs larger than 64 KiB
+ * are valid only for operations that are evaluated before the next call.
  */
 export class Recorded {
-  /** Why it is not recorded, or no longer recorded. */
+  /** Why the function is not recorded, or no longer recorded. */
   failure: MlxError | undefined;
   readonly #compiled: Compiled;
   readonly #rehearsal: () => readonly MlxArray[];
@@ -51,7 +51,7 @@ export class Recorded {
   #calls = 0;
   #isTried = false;
 
-  /** `rehearsal`: inputs for trial runs before the capture. In place they may write only to scratch memory. */
+  /** `rehearsal`: makes inputs for trial runs before the capture, which may write in place only to scratch memory. */
   constructor(
     trace: (inputs: MlxArray[]) => readonly MlxArray[],
     rehearsal: () => readonly MlxArray[],
@@ -68,18 +68,18 @@ export class Recorded {
     return this.#call(inputs, 2);
   }
 
-  /** The same while streams wait: the recording is postponed until it amortizes. */
+  /** Calls the function while streams wait: its recording is postponed until it amortizes. */
   callBeside(...inputs: readonly MlxArray[]): MlxArray[] {
     return this.#call(inputs, WORTH_CALLS);
   }
 
-  /** Only after all of its outputs were read. */
+  /** Frees the recording. Call it only after all of its outputs were read. */
   free(): void {
     this.#forget();
     this.#compiled.free();
   }
 
-  /** `recordedFrom`: number of calls, of either kind, at which to record. */
+  /** `recordedFrom`: number of calls, by `call` or `callBeside`, at which the function is recorded. */
   #call(inputs: readonly MlxArray[], recordedFrom: number): MlxArray[] {
     this.#calls += 1;
     if (this.#calls >= recordedFrom && !this.#isTried) this.#record();
@@ -104,7 +104,7 @@ export class Recorded {
     this.#isTried = true;
     if (!has("mlx_serve_recording_new")) return;
     using _ = new Scope();
-    // Private arrays that each replay copies its inputs to.
+    // Private arrays to which each replay copies its inputs.
     const places = this.#rehearsal().map((input) => add(input, 0));
     evaluate(...places);
     const takes = this.#takes(places);
@@ -122,7 +122,7 @@ export class Recorded {
     }
   }
 
-  /** The unevaluated outputs of all executions, in a vector that is their only owner. */
+  /** Builds all executions, and returns their unevaluated outputs in a vector that is the outputs' only owner. */
   #takes(places: readonly MlxArray[]): Pointer {
     using _ = new Scope();
     return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());

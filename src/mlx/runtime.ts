@@ -1,5 +1,5 @@
-// Opens MLX on this thread and reports its device. Only the thread that opened MLX may touch it: in the
-// server, that is the engine Worker.
+// Opens MLX on this thread and reports its device. Only the thread that opened MLX may use it: in the server, that is
+// the engine Worker.
 import { join } from "node:path";
 import { catchErrors, check, takeHandle } from "../../ffi/error.ts";
 import { gpuAttributes } from "../../ffi/gpu-attributes.ts";
@@ -19,7 +19,7 @@ export type Runtime = {
   stream: Stream;
 };
 
-/** `device: "cpu"` ignores the machine's GPU. */
+/** Opens MLX. `device: "cpu"` ignores the machine's GPU. */
 export function openMlx(
   library: string,
   { device, trace = false }: { device?: "cpu" | "gpu"; trace?: boolean } = {},
@@ -33,7 +33,7 @@ export function openMlx(
   const handle = mlxc.mlx_device_new_type(backend === "cpu" ? 0 : 1, 0)!;
   try {
     check("mlx_set_default_device", mlxc.mlx_set_default_device(handle));
-    // On a CPU MLX compiles closures by running a C++ compiler.
+    // Disables compilation on a CPU, where MLX compiles closures by running a C++ compiler.
     if (backend === "cpu") check("mlx_disable_compile", mlxc.mlx_disable_compile());
     const stream = new Stream(backend === "cpu" ? "cpu" : "gpu");
     stream.use();
@@ -47,7 +47,7 @@ export function openMlx(
   }
 }
 
-/** Caches compiled kernels on disk, per MLX version and GPU architecture. Call before the first kernel. */
+/** Caches compiled kernels on disk, per MLX version and GPU architecture. Call it before the first compilation. */
 function keepKernels({ mlxVersion, device }: Runtime): void {
   const folder = `${mlxVersion}-${device.architecture}`;
   setVariables({ MLX_PTX_CACHE_DIR: join(cacheDirectory(), "ptx", folder) });
@@ -62,7 +62,7 @@ function mlxVersion(): string {
   return takeText(takeHandle("mlx_version", mlxc.mlx_version(out.view)));
 }
 
-/** MLX's device information, with the GPU memory that is free now. */
+/** Returns MLX's device information, with the GPU memory that is free now. */
 export function gpuInfo(): Runtime["device"] {
   const handle = mlxc.mlx_device_new_type(1, 0)!;
   try {

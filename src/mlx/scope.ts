@@ -4,7 +4,7 @@
 //
 // Never await inside a scope, and evaluate after it closes: MLX reuses the buffers of freed arrays.
 
-/** An array, as its scope sees it. */
+/** The members of an array that scopes use. */
 type Owned = { scope: Scope | undefined; free(): void };
 type Kept = Owned | readonly Owned[];
 
@@ -33,14 +33,14 @@ export class Scope {
     return kept;
   }
 
-  /** From now on new arrays belong to the enclosing scope. */
+  /** Makes the enclosing scope the owner of new arrays from now on. */
   close(): void {
     if (current !== this)
       throw new Error("scopes must close in the reverse order of their opening");
     current = this.#outer;
   }
 
-  /** Frees its arrays. Call `close` first. */
+  /** Frees the scope's arrays. Call `close` first. */
   free(): void {
     for (const array of this.#arrays) if (array.scope === this) array.free();
   }
@@ -51,7 +51,7 @@ export class Scope {
   }
 }
 
-/** The scope that owns new arrays. */
+/** Returns the scope that owns new arrays; undefined if none is open. */
 export function openScope(): Scope | undefined {
   return current;
 }

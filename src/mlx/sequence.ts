@@ -1,5 +1,5 @@
-// CPU: a function whose operations are recorded at its second call, and from then on run as one (ffi/cpu/sequence.cpp).
-// If any of them is MLX's own, the graph is built anew at each call.
+// A function on a CPU whose operations are recorded at its second call, and from then on run as one sequence
+// (ffi/cpu/sequence.cpp). If any of the operations is MLX's own, the graph is built anew at each call.
 import { check, takeHandle } from "../../ffi/error.ts";
 import { mlxc } from "../../ffi/lib.ts";
 import type { Pointer } from "../../ffi/memory.ts";
@@ -10,8 +10,8 @@ import { Scope } from "./scope.ts";
 import { stream } from "./stream.ts";
 
 /**
- * Inputs must always have the same shapes. Outputs larger than 64 KiB are valid only for operations that are evaluated
- * before the next call of any Sequenced.
+ * A recorded function of arrays. Inputs must always have the same shapes. Outputs larger than 64 KiB are valid only
+ * for operations that are evaluated before the next call of any Sequenced.
  */
 export class Sequenced {
   readonly #build: (inputs: MlxArray[]) => readonly MlxArray[];
@@ -37,7 +37,7 @@ export class Sequenced {
     return unpackVector(takeHandle(symbol, status));
   }
 
-  /** Only after all of its outputs were read. */
+  /** Frees the sequence. Call it only after all of its outputs were read. */
   free(): void {
     const symbol = "mlx_serve_sequence_free";
     if (this.#sequence) check(symbol, mlxc[symbol](this.#sequence));
@@ -46,7 +46,7 @@ export class Sequenced {
 
   #keep(inputs: readonly MlxArray[]): void {
     using _ = new Scope();
-    // Private arrays that each run copies its inputs to.
+    // Private arrays to which each run copies its inputs.
     const places = inputs.map((input) => add(input, 0));
     evaluate(...places);
     const outputs = this.#build(places);
@@ -61,7 +61,7 @@ export class Sequenced {
 
 const answer = new Uint8Array(1);
 
-/** Checked first instead of catching an error: errors go to the last of several engines (ffi/error.ts). */
+/** Whether all operations are ours. Asks instead of catching an error, which would go to the last engine. */
 function areOwn(outputs: Pointer): boolean {
   const symbol = "mlx_serve_are_own";
   check(symbol, mlxc[symbol](answer, outputs));

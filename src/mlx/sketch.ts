@@ -14,7 +14,7 @@ export type SketchNode = {
   dtype: number;
   bytes: number;
   parents: readonly SketchNode[];
-  /** Exists before the step: a weight, a pool, a host value. */
+  /** Whether the array exists before the step: a weight, a pool, a host value. */
   isResident: boolean;
 };
 
@@ -30,8 +30,8 @@ type Call = (...args: unknown[]) => unknown;
 type Output = { shape: Int32Array; dtype: number };
 
 /**
- * Sketches each launch, which must evaluate once. `prepare` creates weights and pools. The first launch runs once more
- * before, unrecorded, because it creates arrays that are kept for later steps.
+ * Sketches each launch, a function that must evaluate exactly once. `prepare` creates weights and pools. The first
+ * launch runs an extra time, unrecorded, because it creates arrays that are kept for later steps.
  */
 export function sketchesOf(
   prepare: () => { launches: readonly (() => void)[]; free(): void },
@@ -58,7 +58,7 @@ const noValues = new Uint8Array(new ArrayBuffer(2 ** 20));
 
 class Recorder {
   readonly #calls: Readonly<Record<string, Call>>;
-  /** Nodes by the handle of their array; below, by the handle of a vector, the nodes of its arrays. */
+  /** Nodes by the handle of their array, and below lists of nodes by the handle of a vector of arrays. */
   readonly #arrays = new Map<number, SketchNode>();
   readonly #vectors = new Map<number, readonly SketchNode[]>();
   readonly #configurations = new Map<number, Output[]>();
@@ -67,7 +67,7 @@ class Recorder {
   #evaluated: readonly SketchNode[] = [];
   #held = new Set<SketchNode>();
   #isBegun = false;
-  /** Inside a function that MLX compiles to one launch. */
+  /** Whether MLX is tracing a function that it compiles to one launch. */
   #isTracing = false;
   #nextHandle = 1;
 
@@ -84,7 +84,7 @@ class Recorder {
     Object.assign(mlxc, this.#calls);
   }
 
-  /** Begins a step: arrays that exist by now are resident. */
+  /** Begins a step: arrays that already exist are resident. */
   begin(): void {
     this.#isBegun = true;
     this.#nodes = [];
@@ -101,13 +101,13 @@ class Recorder {
     };
   }
 
-  /** The replacement for a call that must not run in a sketch. */
+  /** Returns the replacement for a call that must not run in a sketch; undefined for other calls. */
   #inPlaceOf(symbol: string): Call | undefined {
     if (symbol === "mlx_eval" || symbol === "mlx_async_eval") {
       return (vector) => this.#evaluate(this.#vectors.get(vector as number) ?? []);
     }
     if (symbol === "mlx_array_eval" || symbol === "mlx_serve_compile_kernel") return () => 0;
-    // Small arrays read as zeros: for example parameters of kernels, or sampled tokens.
+    // Reads of small arrays return zeros: for example parameters of kernels, or sampled tokens.
     if (symbol === "mlx_array_data_uint8") {
       return (handle) => {
         const bytes = this.#calls.mlx_array_nbytes!(handle) as number;
@@ -150,7 +150,7 @@ class Recorder {
     }
   }
 
-  /** The outputs of a kernel become lazy zeros. */
+  /** Returns lazy zeros as the outputs of a kernel. */
   #launchKernel(symbol: string, slot: Uint32Array, vector: number, outputs: Output[]): number {
     const made = outputs.map(({ shape, dtype }) => {
       const { mlx_zeros } = this.#calls;
@@ -166,7 +166,7 @@ class Recorder {
   }
 
   #evaluate(nodes: readonly SketchNode[]): number {
-    // Later evaluations only read outputs.
+    // Ignores later evaluations, which only read outputs.
     if (!this.#isBegun || this.#evaluated.length > 0) return 0;
     this.#evaluated = nodes;
     this.#held = new Set([...nodes, ...this.#arrays.values()]);
@@ -248,7 +248,7 @@ class Recorder {
     const dtype = mlx_array_dtype!(handle) as number;
     const bytes = mlx_array_nbytes!(handle) as number;
     const [source] = parents;
-    // A cast to its own type: MLX returns the array itself.
+    // A cast to the array's own type returns the array itself.
     const isSame = symbol === "mlx_astype" && source?.dtype === dtype;
     if (isSame) {
       this.#arrays.set(handle, source);
@@ -261,7 +261,7 @@ class Recorder {
   }
 }
 
-/** All operations take the slot of their output first and the stream last. */
+/** Whether a call is an operation: all take the slot of their output first and the stream last. */
 function isOperation(args: readonly unknown[]): boolean {
   const [slot] = args;
   return slot instanceof Uint32Array && slot.buffer.byteLength === 8 && args.at(-1) === stream;

@@ -21,7 +21,7 @@ export class Stream {
     check("mlx_set_default_stream", mlxc.mlx_set_default_stream(stream));
   }
 
-  /** Waits for everything launched on this stream. */
+  /** Waits for all operations launched on this stream. */
   synchronize(): void {
     check("mlx_synchronize", mlxc.mlx_synchronize(this.#alive()));
   }
