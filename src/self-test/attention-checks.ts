@@ -23,14 +23,14 @@ type Case = {
   dtype: FloatType;
   normed?: "queries and keys" | "values too";
   rotaryDims?: number;
-  /** Sequences of more tokens are rotated differently. */
+  /** Length above which sequences are rotated with RoPE factors of their own. */
   longBeyond?: number;
   splits?: number;
 } & Partial<Pick<LayerWork, "window" | "chunked" | "softcap"> & { sinks: boolean }>;
 
 const plain = { kvHeads: 2, headsPerKv: 2, dtype: "float32" } as const;
 
-/** Every head size that has kernels, and every option that changes the result. */
+/** Cases for every head size that has kernels, and for every option that changes the result. */
 const cases: readonly Case[] = [
   ...[16, 64, 80, 96, 128, 256].map((headDim) => ({ ...plain, headDim, rotaryDims: headDim })),
   { ...plain, headDim: 512, kvHeads: 1, normed: "values too", rotaryDims: 512, splits: 4 },
@@ -42,7 +42,7 @@ const cases: readonly Case[] = [
   { ...plain, headDim: 64, headsPerKv: 8, softcap: 2 },
 ];
 
-/** GPUs have separate kernels for 16-bit types; a CPU converts them. */
+/** Cases of 16-bit types, for which GPUs have separate kernels; a CPU converts them. */
 const halfCases: readonly Case[] = (["float16", "bfloat16"] as const).flatMap((dtype) => [
   { ...plain, dtype, headDim: 128, rotaryDims: 96, longBeyond: 50 },
   { ...plain, dtype, headDim: 64, headsPerKv: 7, normed: "queries and keys", rotaryDims: 32 },
@@ -73,7 +73,7 @@ export function attentionChecks(device: Device): DeviceCheck[] {
 
 type Kind = "decode" | "prompt" | "chunks" | "shared keys" | "copy";
 
-/** Number of cached tokens, and of tokens that a step adds; decoding adds one. */
+/** Per sequence the number of cached tokens, and of tokens that a step adds. A decode step adds one. */
 const sequences = [
   { start: 0, added: 7 },
   { start: 32, added: 34 },
@@ -83,7 +83,7 @@ const sequences = [
 const WIDTH = 8;
 const BLOCKS = sequences.length * WIDTH;
 
-/** Block tables are deliberately not ascending. */
+/** Returns the block of a position. Block tables are deliberately not ascending. */
 const blockOf = (row: number, position: number) =>
   ((row * WIDTH + Math.floor(position / BLOCK_TOKENS)) * 5) % BLOCKS;
 
@@ -121,7 +121,7 @@ function check(kind: Kind, each: Case, device: Device): Finding[] {
   );
 }
 
-/** Storage format of arrays. In key blocks of a CPU the last axis is the tokens. */
+/** Storage format of arrays. `isTransposed`: key blocks with the tokens as last axis, as on a CPU. */
 type Form = { dtype: Dtype; kept?: Dtype; isTransposed?: boolean };
 
 type Inputs = ReturnType<typeof makeInputs>;
@@ -131,7 +131,7 @@ function ropeOf(dims: number, base: number, magnitude: number) {
   return { wavelengths: array(wavelengths), magnitude };
 }
 
-/** Inputs rounded to the case's type, stored as float32. */
+/** Makes inputs rounded to the case's type, stored as float32. */
 function makeInputs(kind: Kind, each: Case) {
   const { headDim, kvHeads, dtype, normed, rotaryDims, longBeyond } = each;
   const { window, chunked, softcap } = each;
@@ -150,7 +150,7 @@ function makeInputs(kind: Kind, each: Case) {
       return { position, slot, row, isLong: start + count > (longBeyond ?? Infinity) };
     }),
   );
-  /** Slots without a token hold NaN, so that reading one spoils the result. */
+  /** Makes a pool whose slots without a token hold NaN, so that reading one spoils the result. */
   const pool = (key: string) => {
     const filled = new Float32Array(BLOCKS * kvHeads * BLOCK_TOKENS * headDim).fill(Number.NaN);
     for (const [row, { start, count }] of rows.entries()) {
@@ -216,7 +216,7 @@ function compute(
   { dtype, kept = dtype, isTransposed = false }: Form,
   splits?: number,
 ) {
-  // Separate pools, so that the device does not see what the reference wrote.
+  // Device and reference have separate pools, so that the device does not see what the reference writes.
   const stored = (pool: Float32Array, isKeys: boolean) => {
     const made = astype(astype(array(pool, poolShape), rounded), kept);
     if (!isKeys || !isTransposed) return made;
@@ -237,7 +237,7 @@ function compute(
   function launch(): MlxArray {
     if (kind === "decode") return by.decode(x, pools, tables, own, splits);
     if (kind === "copy") {
-      // Two blocks in one launch, and both pools in one evaluation.
+      // Copies two blocks in one launch, and evaluates both pools together.
       const pairs = array(
         Int32Array.of(blockOf(1, 0), blockOf(0, 64), blockOf(3, 32), blockOf(2, 200)),
       );

@@ -5,21 +5,21 @@ import { astype } from "../mlx/ops.ts";
 import { hold } from "../mlx/scope.ts";
 import { uniform } from "./tiny-weights.ts";
 
-/** The largest error of a result, and the largest that is allowed. */
+/** The largest error of a result, and the largest error allowed. */
 export type Finding = { what: string; worst: number; most: number };
 
 export type DeviceCheck = {
   name: string;
-  /** Called in its own scope. Throws if a result has the wrong shape. */
+  /** Runs the check in a scope of its own. Throws if a result has the wrong shape. */
   run(device: Device): readonly Finding[];
 };
 
-/** Pseudorandom numbers in [-1, 1), determined by the key. */
+/** Returns pseudorandom numbers in [-1, 1), determined by the key. */
 export function noise(key: string, count: number): Float32Array {
   return uniform(`self-test/${key}`, count);
 }
 
-/** Finds the largest absolute error; NaN if a number is NaN unexpectedly. */
+/** Finds the largest absolute error, NaN if a number is NaN where none is expected. */
 export function compared(
   what: string,
   found: readonly number[],
@@ -38,7 +38,7 @@ export function compared(
   return { what, worst, most };
 }
 
-/** Like `compared`, but relative to the largest expected number. */
+/** Does what `compared` does, with errors relative to the largest expected number. */
 export function comparedByPart(
   what: string,
   found: readonly number[],
@@ -50,7 +50,7 @@ export function comparedByPart(
   return { what, worst: largest === 0 ? worst : worst / largest, most };
 }
 
-/** The finding with the largest error relative to its tolerance, and the problem if it exceeds that. */
+/** Returns the finding with the largest error relative to its tolerance, and a problem if the error exceeds that. */
 export function worstOf(findings: readonly Finding[]): {
   finding: Finding | undefined;
   problem?: string;
@@ -68,12 +68,12 @@ export function worstOf(findings: readonly Finding[]): {
   return { finding, problem };
 }
 
-/** The numbers of an array of any type, in row order. */
+/** Returns the numbers of an array of any type, in row order. */
 export function numbersOf(x: MlxArray): number[] {
   return astype(x, "float32").numbers();
 }
 
-/** Holds arrays as a model holds its weights, until the work is done. */
+/** Holds arrays, as a model holds its weights, until the work is done. */
 export function keeping<T>(work: (keep: Pick<LinearOptions, "keepView" | "keepWeight">) => T): T {
   const kept: MlxArray[] = [];
   const keepView = (view: MlxArray) => {

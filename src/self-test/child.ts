@@ -1,4 +1,4 @@
-// A child process of the self-test: runs one part, from a given check on.
+// A child process of the self-test: runs the checks of one part, starting with a given check.
 import { Worker } from "node:worker_threads";
 import { engineSetup } from "../../ffi/native.ts";
 import { EngineClient } from "../engine/client.ts";

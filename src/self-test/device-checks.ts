@@ -1,4 +1,4 @@
-// All checks of a device that need no model.
+// All checks of a device that do not need a model.
 import type { Device } from "../device/device.ts";
 import { Scope } from "../mlx/scope.ts";
 import { attentionChecks } from "./attention-checks.ts";

@@ -77,11 +77,11 @@ const operations: Record<string, (device: Device) => Made[]> = {
     [device.stage(Int32Array.of(3, -4, 5, 6), [2, 2]), [3, -4, 5, 6]],
     [device.spread(Int32Array.of(3, -4, 5)), [3, -4, 5]],
     [device.fetch(multiply(matrix(), 2)), values.map((x) => 2 * x)],
-    // A view that is not contiguous.
+    // Fetches a view that is not contiguous.
     [device.fetch(slice(matrix(), 1, 0, 2)), byRow(values, (row) => row.slice(0, 2))],
   ],
   tracing: (device) => {
-    // A device that records steps has recorded it before the third call.
+    // Calls the function three times, because a device that records steps has recorded it before the third call.
     const build = ([x]: MlxArray[]) => [add(multiply(x!, 2), 1)];
     const traced = device.trace(build, () => [zeros([ROWS, COLUMNS])]);
     const found = [1, 2, 3].map((factor) => {

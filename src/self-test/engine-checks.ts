@@ -9,7 +9,7 @@ import { keptBy, type TinyModel, tinyModel, tinyModels, writeTinyModel } from ".
 
 export type EngineCheck = { name: string; run(engine: EngineClient): Promise<readonly Finding[]> };
 
-/** One of a request's answers. */
+/** One answer of a request. */
 export type Answer = {
   tokens: number[];
   events: EngineEvent[];
@@ -17,7 +17,7 @@ export type Answer = {
   finished: EngineEvent["finished"];
 };
 
-/** Runs with a model loaded, and unloads it. `prepare` adds files to its folder. */
+/** Loads a model, runs the work, and unloads the model. `prepare` adds files to the model's folder. */
 export async function withModel<T>(
   engine: EngineClient,
   model: TinyModel,
@@ -38,7 +38,7 @@ export async function withModel<T>(
   }
 }
 
-/** Submits synchronously; resolves when all answers have finished. */
+/** Submits a request synchronously; resolves when all of its answers have finished. */
 export async function answersOf(
   engine: EngineClient,
   model: string,
@@ -68,7 +68,7 @@ export function requestOf(model: TinyModel, more: Partial<EngineRequest> = {}): 
   };
 }
 
-/** The number of wrong tokens in an answer, of which none is allowed. */
+/** Finds the number of wrong tokens in an answer; none is allowed. */
 export function sameTokens(
   what: string,
   found: readonly number[],
@@ -79,7 +79,7 @@ export function sameTokens(
   return { what: `${what}, tokens`, worst: Math.max(others, missing), most: 0 };
 }
 
-/** Fails unless something happened at all: a run without it would prove nothing. */
+/** Fails unless something happened, without which a run would prove nothing. */
 function happened(what: string, isSo: boolean): Finding {
   return { what: `${what} did not happen`, worst: isSo ? 0 : 1, most: 0 };
 }
@@ -100,7 +100,7 @@ export function modelChecks(): EngineCheck[] {
 
 const told = ({ name }: TinyModel) => `${name}, which keeps ${keptBy[name as keyof typeof keptBy]}`;
 
-/** Compares with mlx-lm's logits and tokens. */
+/** Compares the logits and tokens of single requests with those of mlx-lm. */
 async function checkAlone(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
   const { last, greedy } = model;
   return await withModel(engine, model, {}, async () => {
@@ -124,7 +124,7 @@ function logSoftmax(x: readonly number[]): number[] {
   return x.map((value) => value - most - Math.log(sum));
 }
 
-/** Answers must not depend on scheduling. Tries up to three times, because preemption depends on timing. */
+/** Checks that answers do not depend on scheduling. Tries up to three times, because preemption depends on timing. */
 async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Finding[]> {
   for (let left = 3; ; left--) {
     const { findings, preemptions } = await runTogether(engine, model);
@@ -136,7 +136,7 @@ async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Fi
 
 async function runTogether(engine: EngineClient, model: TinyModel) {
   const { name, greedy } = model;
-  // A model with states only never runs out of blocks: a request of higher priority causes the preemption instead.
+  // A model that keeps only states never runs out of blocks, so a request of higher priority causes the preemption.
   const isRecurrent = keptBy[name as keyof typeof keptBy] === "a state";
   const options = { tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks: 17 };
   return await withModel(engine, model, options, async () => {
@@ -152,14 +152,14 @@ async function runTogether(engine: EngineClient, model: TinyModel) {
       submit(),
       submit({ sampling: { temperature: 0, logprobs: 2 } }),
       submit({ n: 3 }),
-      // Enough waiting requests that the batch is full whenever the high-priority request arrives.
+      // Submits enough requests that the batch is full whenever the high-priority request arrives.
       ...(isRecurrent ? [submit(), submit(), submit(), submit()] : []),
     ];
     const prompt = Uint32Array.from(model.prompt).reverse();
     const aborted = engine.submit(name, requestOf(model, { prompt, salt: "aborted" }));
     await underWay.promise;
     const later = submit({ priority: isRecurrent ? "HIGH" : "NORMAL" });
-    // Leaving its events aborts it.
+    // Leaving the loop over a request's events aborts the request.
     for await (const _ of aborted) break;
     const answers = (await Promise.all([...first, later])).flat();
     const [stats] = await engine.stats();
@@ -168,7 +168,7 @@ async function runTogether(engine: EngineClient, model: TinyModel) {
   });
 }
 
-/** Some are longer than a step, and one is longer than kernels for short prompts take. */
+/** Prompt lengths. Some exceed a step, and one exceeds the limit of kernels for short prompts. */
 const lengths = [700, 5, 130, 64, 33, 257, 1, 96, 40, 31, 32, 180];
 
 async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
@@ -197,10 +197,10 @@ async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
   ]);
 }
 
-/** Rounding may reverse the order of two tokens whose log-probabilities are closer than this. */
+/** Difference of log-probabilities below which rounding may reverse the order of two tokens. */
 const CLOSE_CALL = 1e-3;
 
-/** Compares tokens up to the first close call between two of them. */
+/** Compares tokens, but ignores a first difference between tokens closer than CLOSE_CALL, and those after it. */
 function sameButCloseCalls(what: string, found: Answer, expected: Answer): Finding {
   const at = expected.tokens.findIndex((token, i) => token !== found.tokens[i]);
   const [best, second] = expected.events[at]?.top ?? [];

@@ -28,13 +28,13 @@ const config = {
 const MODEL = "speed";
 const [ROWS, PROMPT, ANSWER] = [16, 96, 32];
 
-/** Measures prefill, and decoding with one request and with many. */
+/** Measures the speed of prefill, and of decoding with one request and with many. */
 export async function measureEngine(engine: EngineClient): Promise<Figure[]> {
   const folder = mkdtempSync(join(tmpdir(), "mlx-serve-self-test-"));
   try {
     writeModel(folder);
     await engine.load(MODEL, folder, { maxBatch: ROWS, blocks: 512, warmUp: true });
-    // Compile kernels before anything is measured.
+    // Compiles kernels before anything is measured.
     for (const rows of [1, ROWS]) await run(engine, "warm-up", rows, 4);
     const one = await run(engine, "one", 1, ANSWER);
     const many = await run(engine, "many", ROWS, ANSWER);
@@ -54,7 +54,7 @@ export async function measureEngine(engine: EngineClient): Promise<Figure[]> {
   }
 }
 
-/** Tokens per second: of prompts until every request has a first token, then of answers. */
+/** Measures tokens per second: prompt tokens until every request has its first token, then answer tokens. */
 async function run(engine: EngineClient, name: string, rows: number, maxTokens: number) {
   const start = performance.now();
   const firsts: number[] = [];
@@ -104,7 +104,7 @@ function writeModel(folder: string): void {
       ),
     );
   }
-  // All tensors share the same numbers: values do not affect the speed.
+  // All tensors share the same numbers, because values do not affect the speed.
   const most = Math.max(...Object.values(shapes).map(count));
   const values = noise("weights", most).map((x) => x / 20);
   const halves = new Uint16Array(most);

@@ -44,7 +44,7 @@ export function expertChecks(device: Device): DeviceCheck[] {
   ];
 }
 
-/** One token, a few, and many; some experts have many rows, and one has none. */
+/** Experts for one token, a few, and many. Some experts have many rows, and one has none. */
 const fewExperts = {
   shape: [6, 128, 256],
   rows: [
@@ -54,7 +54,7 @@ const fewExperts = {
   ],
 } as const;
 
-/** A shape for which some GPUs have wider tiles. */
+/** Experts of a shape for which some GPUs have wider tiles. */
 const wideExperts = { shape: [3, 256, 128], rows: [[128, 2]] } as const;
 
 function checkExperts(

@@ -79,12 +79,12 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
       return { position: start + i, slot: slotOf(row, start + i), row };
     }),
   );
-  /** Rounded to the case's type, as float32. */
+  /** Makes inputs rounded to the case's type, as float32. */
   const rounded = (key: string, shape: number[]) => {
     const count = shape.reduce((a, b) => a * b);
     return astype(astype(array(noise(key, count), shape), dtype), "float32");
   };
-  /** Slots without a token hold NaN. */
+  /** The pool before the check. Slots without a token hold NaN. */
   const before = new Float32Array(BLOCKS * BLOCK_TOKENS * dims).fill(Number.NaN);
   for (const [row, { start }] of rows.entries()) {
     const known = noise(`latents ${row}`, start * dims);
@@ -96,7 +96,7 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
     }
   }
   const absorbed = rounded("absorbed", [tokens.length, heads * latent]);
-  // Columns as projections leave them: per head non-rotary and rotary query features, then latents, then others.
+  // Rows have the columns that projections leave: query features per head, latent vectors, unused columns.
   const spare = 6;
   const [stride, first] = [spare + rotary, heads * (spare + rotary)];
   const projected = rounded("projected", [tokens.length, first + dims + 2]);

@@ -1,11 +1,10 @@
-// Messages between the self-test and its child processes. A child gets its job as one argument, and reports by lines of
-// JSON on standard output. They are written at once, so that the last started check is known if native code crashes.
+// Messages between the self-test and its child processes. A child gets its job as one argument and reports in lines
+// of JSON on stdout, each written at once: the last started check is known if native code crashes.
 import { writeSync } from "node:fs";
 import type { EngineReport } from "../engine/protocol.ts";
 import type { Finding } from "./check.ts";
 
-/** Each part runs in its own processes: the device's kernels and operations, the engine, and their speeds. Measured
- * parts run alone on the machine. */
+/** Parts of the self-test, each in its own processes. Measured parts run alone on the machine. */
 export const parts = {
   device: { isMeasured: false },
   engine: { isMeasured: false },
@@ -14,17 +13,17 @@ export const parts = {
 } as const;
 export type Part = keyof typeof parts;
 
-/** A child's task. */
+/** Task of a child process. */
 export type Job = {
   part: Part;
-  /** Index of the first check, and stride to the next: other processes run the checks in between. */
+  /** Index of the first check, and stride to the next check: other processes run those in between. */
   from: number;
   step: number;
-  /** Run only checks whose names contain this. */
+  /** Text that the names of checks must contain to be run. */
   only: string;
 };
 
-/** Not a public flag: only the self-test itself starts such a process. */
+/** Flag of a child process, not public: only the self-test itself starts such processes. */
 const JOB = "--self-test-job";
 
 export const jobArgs = (job: Job): string[] => [JOB, JSON.stringify(job)];
@@ -38,33 +37,33 @@ export type Figure = {
   name: string;
   value: number;
   unit: string;
-  /** Share of a limit measured on this machine. Below `least` the speed counts as slow. */
+  /** Share of a limit that was measured on this machine. Below `least` the speed counts as slow. */
   part?: { of: string; value: number; least: number } | undefined;
 };
 
 export type Line =
-  /** The first line: the names of all checks. */
+  /** First line: the names of all checks. */
   | { kind: "plan"; checks: readonly string[]; engine?: EngineReport }
   | { kind: "start"; index: number }
   | {
       kind: "done";
       index: number;
       ms: number;
-      /** The comparison with the largest error relative to its tolerance. */
+      /** The finding with the largest error relative to its tolerance. */
       finding?: Finding | undefined;
       figures?: readonly Figure[] | undefined;
-      /** Why it failed. */
+      /** Why the check failed. */
       problem?: string | undefined;
     };
 
-/** The group of a check: its name without the details. */
+/** Returns the group of a check: its name without the details. */
 export const groupOf = ({ name }: { name: string }) => name.split(":")[0]!;
 
 export function tell(line: Line): void {
   writeSync(1, `${JSON.stringify(line)}\n`);
 }
 
-/** Parses a line of a child; undefined for other output. */
+/** Parses a line of a child's output; undefined if it is no message. */
 export function readLine(text: string): Line | undefined {
   try {
     return text.startsWith('{"kind":') ? (JSON.parse(text) as Line) : undefined;
@@ -75,7 +74,7 @@ export function readLine(text: string): Line | undefined {
 
 export type Outcome = Pick<Extract<Line, { kind: "done" }>, "finding" | "figures" | "problem">;
 
-/** Runs a job's checks. An error thrown by a check is reported as its problem. */
+/** Runs a job's checks. Reports an error that a check throws as that check's problem. */
 export async function perform<T extends { name: string }>(
   checks: readonly T[],
   { from, step }: Job,

@@ -1,4 +1,4 @@
-// Checks the MLX operations that mlx-serve uses against plain arithmetic. test/self-test ensures that none is missing.
+// Checks MLX operations against plain arithmetic. test/self-test ensures that none that mlx-serve uses is missing.
 import { array, type MlxArray, type Operand } from "../mlx/array.ts";
 import * as fast from "../mlx/fast.ts";
 import * as ops from "../mlx/ops.ts";
@@ -50,7 +50,7 @@ const binary: Record<
   subtract: [ops.subtract, (a, b) => a - b],
 };
 
-/** Column indices. */
+/** Column indices, one per element. */
 const indices = Int32Array.from(values, (_, i) => (i * 31) % COLUMNS);
 
 const rest: Record<string, () => Made[]> = {
@@ -160,7 +160,7 @@ const rest: Record<string, () => Made[]> = {
     ];
   },
   gatherMm: () => {
-    // 37 vectors of 70 features, each times one of two matrices (70, 4).
+    // Multiplies 37 vectors of 70 features, each by one of two matrices (70, 4).
     const weights = [...noise("gathered", 2 * COLUMNS * 4)];
     const rhs = Uint32Array.from({ length: ROWS }, (_, i) => i % 2);
     const found = ops.gatherMm(ops.expandDims(matrix(), 1), array(weights, [2, COLUMNS, 4]), {
@@ -175,7 +175,7 @@ const rest: Record<string, () => Made[]> = {
       ],
     ];
   },
-  // Bounds the rounding error; products with quantized matrices have their own checks.
+  // Bounds only the rounding error of quantizing; products with quantized matrices have their own checks.
   quantize: () => [
     [
       ops.dequantize(ops.quantize(array(noise("quantized", 256), [2, 128]), { bits: 8 }), {
@@ -269,13 +269,13 @@ export function operationChecks(): DeviceCheck[] {
   ];
 }
 
-/** Tolerance relative to the largest result, because quotients of small numbers are large. */
+/** Returns a tolerance relative to the largest result, because quotients of small numbers are large. */
 function relative(plain: (a: number, b: number) => number): number {
   const largest = values.reduce((most, x, i) => Math.max(most, Math.abs(plain(x, others[i]!))), 1);
   return 1e-6 * largest;
 }
 
-/** Checks the mean and the standard deviation. */
+/** Checks the mean and the standard deviation of random numbers. */
 function checkNormal(): Finding[] {
   const numbers = normal(key(7), [100_000]).numbers();
   const mean = total(numbers) / numbers.length;

@@ -8,7 +8,7 @@ import { rowsOf } from "./plain-products.ts";
 export type Made = readonly [found: MlxArray, expected: readonly number[], most?: number];
 
 const MOST = 1e-5;
-/** A GPU's powers, logarithms and the like are less exact. */
+/** Factor of the tolerance on GPUs, whose powers, logarithms and similar functions are less exact. */
 const GPU_SLACK = 10;
 export const [ROWS, COLUMNS] = [37, 70];
 export const values = [...noise("values", ROWS * COLUMNS).map((x) => 3 * x)];

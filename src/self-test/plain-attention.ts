@@ -1,5 +1,5 @@
-// Reference attention: JavaScript numbers and plain loops. As a BlockAttention it replaces the kernels in tests of the
-// paged store on a CPU, where it writes to MLX's memory.
+// Reference attention, in JavaScript numbers and plain loops. It implements BlockAttention, so that it can replace
+// the kernels in tests of the paged store on a CPU, where it writes to MLX's memory.
 import {
   type BlockAttention,
   type LayerWork,
@@ -27,7 +27,7 @@ type PlainRope = { wavelengths: readonly number[]; magnitude: number };
 
 export type PlainScores = Pick<LayerWork, "scale" | "window" | "chunked" | "softcap">;
 
-/** One head of a token, normalized and rotated. */
+/** Returns one head of a token, normalized and with RoPE applied. */
 export function prepared(
   head: readonly number[],
   norm: readonly number[] | undefined,
@@ -48,18 +48,18 @@ export function prepared(
   return rotated;
 }
 
-/** One value head of a token: normalized, not rotated. */
+/** Returns one value head of a token, normalized but without RoPE. */
 export function preparedValue(head: readonly number[], { norms }: PlainWork): number[] {
   return norms?.value ? normed(head, norms.value, norms.eps) : [...head];
 }
 
-/** RMSNorm of one head. */
+/** Applies RMSNorm to one head. */
 export function normed(head: readonly number[], norm: readonly number[], eps: number): number[] {
   const mean = head.reduce((sum, value) => sum + value * value, 0) / head.length;
   return head.map((value, i) => (value / Math.sqrt(mean + eps)) * norm[i]!);
 }
 
-/** Attention of one query to the keys and values of its sequence. */
+/** Attends from one query to the keys and values of its sequence. */
 export function attended(
   query: readonly number[],
   keys: readonly ArrayLike<number>[],
@@ -88,7 +88,7 @@ export function attended(
   return output;
 }
 
-/** For float32 pools in host memory. */
+/** Plain attention over float32 pools in host memory. */
 export class PlainAttention implements BlockAttention {
   readonly #shape: PagedShape;
 
@@ -101,7 +101,7 @@ export class PlainAttention implements BlockAttention {
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
-  /** With `lastQueries`, all queries but each row's last are NaN. */
+  /** With `lastQueries` all queries are NaN except each sequence's last. */
   prepare(
     qkv: MlxArray,
     pools: Pools,
@@ -179,7 +179,7 @@ export class PlainAttention implements BlockAttention {
 
   free(): void {}
 
-  /** Offset of a slot's head in a pool. */
+  /** Returns the offset in a pool of one head of a slot. */
   #at(slot: number, kv: number): number {
     const { kvHeads, headDim } = this.#shape;
     const block = Math.floor(slot / BLOCK_TOKENS);
@@ -187,7 +187,7 @@ export class PlainAttention implements BlockAttention {
   }
 }
 
-/** Packed places of the newest token of each sequence. Sequences of more than `longBeyond` tokens are long. */
+/** Packs the newest token of each sequence (packPlaces). Sequences of more than `longBeyond` tokens are long. */
 export function newestPlaces(tables: MlxArray, longBeyond = Number.POSITIVE_INFINITY): MlxArray {
   const tokens = unpackTables(tables).map(({ length, blocks }, row) => {
     const position = length - 1;

@@ -70,7 +70,7 @@ export class PlainLatentAttention implements LatentAttention {
   free(): void {}
 }
 
-/** Interleaved RoPE (2i with 2i + 1) of the features after the latent ones. */
+/** Applies interleaved RoPE (feature 2i with 2i + 1) to the features after the latent ones. */
 function rotatedPairs(
   x: readonly number[],
   latent: number,

@@ -2,7 +2,7 @@
 import type { Routing } from "../kernels/token/routing.ts";
 import type { Quantization } from "../mlx/ops.ts";
 
-/** x (rows, inputs), matrix (outputs, inputs) -> (rows, outputs) */
+/** Multiplies x (rows, inputs) by matrix (outputs, inputs) -> (rows, outputs). */
 export function product(x: readonly number[], matrix: readonly number[], inputs: number): number[] {
   const [rows, outputs] = [x.length / inputs, matrix.length / inputs];
   const made = new Array<number>(rows * outputs);
@@ -22,7 +22,7 @@ export function rowsOf(x: readonly number[], width: number): number[][] {
 
 export const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
-/** SwiGLU: the first half of each row gates the second. */
+/** Computes SwiGLU: the first half of each row gates the second. */
 export function gated(x: readonly number[], width: number): number[] {
   return rowsOf(x, width).flatMap((row) =>
     row.slice(0, width / 2).map((gate, i) => gate * sigmoid(gate) * row[width / 2 + i]!),
@@ -31,14 +31,14 @@ export function gated(x: readonly number[], width: number): number[] {
 
 const e2m1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
-/** FP8: a sign bit, four exponent bits and three mantissa bits. */
+/** Decodes an FP8 number: a sign bit, four exponent bits and three mantissa bits. */
 function e4m3(byte: number): number {
   const sign = byte & 0x80 ? -1 : 1;
   const [exponent, mantissa] = [(byte >> 3) & 15, byte & 7];
   return sign * (exponent === 0 ? mantissa * 2 ** -9 : (1 + mantissa / 8) * 2 ** (exponent - 7));
 }
 
-/** The field number `index` of tightly packed fields of `bits` bits. */
+/** Returns field `index` of tightly packed fields of `bits` bits. */
 function field(bytes: Uint8Array, index: number, bits: number): number {
   let value = 0;
   for (let bit = 0; bit < bits; bit++) {
@@ -70,7 +70,7 @@ export function dequantized(
   });
 }
 
-/** One token's share of each chosen expert. `raw`: router logits, then the shared experts' gate, if any. */
+/** Returns one token's share of each chosen expert. `raw`: router logits, then the shared experts' gate, if any. */
 export function routed(
   raw: readonly number[],
   routing: Omit<Routing, "correction"> & { correction?: readonly number[] | undefined },
@@ -110,7 +110,7 @@ function scoresOf(kind: Routing["scores"], logits: readonly number[]): number[] 
   return powers.map((x) => x / total);
 }
 
-/** The indices of the highest numbers. */
+/** Returns the indices of the `count` highest numbers. */
 function highest(x: readonly number[], count: number): number[] {
   return [...x.keys()].sort((a, b) => x[b]! - x[a]!).slice(0, count);
 }

@@ -1,5 +1,5 @@
-// Reference convolutions and scans: JavaScript numbers and plain loops. As a Recurrence it replaces the kernels in
-// tests on a CPU, where it writes to MLX's memory.
+// Reference convolutions and scans, in JavaScript numbers and plain loops. They implement Recurrence, so that they
+// can replace the kernels in tests on a CPU, where they write to MLX's memory.
 import type {
   Convolution,
   GivenGates,
@@ -19,12 +19,12 @@ export type PlainConvolution = {
   column: number;
 };
 
-/** The columns of rows that the convolution reads. */
+/** Returns the columns of rows that the convolution reads. */
 export function channelsOf(rows: number[][], { column, weight }: PlainConvolution): number[][] {
   return rows.map((row) => row.slice(column, column + weight[0]!.length));
 }
 
-/** `inputs`: kept inputs of one sequence, then new ones -> (count, channels) */
+/** Convolves one sequence. `inputs`: its kept inputs, then the new ones -> (count, channels) */
 export function convolved(
   inputs: number[][],
   { weight, bias, silu }: PlainConvolution,
@@ -39,7 +39,7 @@ export function convolved(
   );
 }
 
-/** One token of one head: updates the state (values, keys) and returns its output. */
+/** Scans one token of one head: updates the state (values, keys) and returns the token's output. */
 function scanned(
   state: number[][],
   {
@@ -70,7 +70,7 @@ function scanned(
   });
 }
 
-/** RMS-normalized, times a scale. */
+/** Divides x by its root mean square and scales it. */
 function normed(x: number[], eps: number, scale: number): number[] {
   const mean = dot(x, x) / x.length;
   return x.map((each) => (scale * each) / Math.sqrt(mean + eps));
@@ -87,7 +87,7 @@ export const plainRows = (x: MlxArray): number[][] => {
   );
 };
 
-/** One token of a scan: its row, and the gates of each head. */
+/** One token of a scan: its row of columns, and the gates of each head. */
 export type PlainToken = {
   x: number[];
   heads: { decay: number[]; beta: number; finish: (read: number[]) => number[] }[];
@@ -181,7 +181,7 @@ function unpackMoves(moves: MlxArray): RowMove[] {
   return each.slice(0, rows).map(([first, count, from, to]) => ({ first, count, from, to }));
 }
 
-/** For float32 pools in host memory. Reads all slots before it writes any, as a kernel launch may. */
+/** Works on float32 pools in host memory. Reads all slots before it writes any, as a kernel launch may. */
 export const plainRecurrence: Recurrence = {
   convolve(x, pool, moves, convolution) {
     evaluate(x, moves);

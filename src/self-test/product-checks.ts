@@ -15,7 +15,7 @@ import {
 import { normed } from "./plain-attention.ts";
 import { dequantized, gated, product, rowsOf } from "./plain-products.ts";
 
-/** Tolerance relative to the largest number: rows, weights and sums may each be rounded to the type. */
+/** Returns the tolerance relative to the largest number: rows, weights and sums may each be rounded to the type. */
 export function mostOf(device: Device, dtype: FloatType): number {
   if (dtype === "float32") return device.backend === "cpu" ? 1e-5 : 1e-4;
   return dtype === "float16" ? 3e-3 : 2e-2;
@@ -34,7 +34,7 @@ export const modeName = ({ mode, bits, groupSize }: Required<Quantization>) =>
 
 const types: readonly FloatType[] = ["float32", "float16", "bfloat16"];
 
-/** The types that models on this device compute in. */
+/** Returns the types that models compute in on this device. */
 export function computedTypes(device: Device): FloatType[] {
   return types.filter((dtype) => device.computeType(dtype) === dtype);
 }
@@ -67,7 +67,7 @@ export function rounded(key: string, shape: readonly number[], dtype: FloatType)
   return astype(array(noise(key, count), shape), dtype);
 }
 
-/** A matrix in the device's format, and its numbers, which are dequantized here. */
+/** Makes a matrix in the device's format, and returns it with its numbers, which are dequantized here. */
 export function makeMatrix(
   device: Device,
   key: string,
@@ -86,7 +86,7 @@ export function makeMatrix(
   return { matrix: { kind: "packed", matrix: packedFor(device, matrix), quantization }, numbers };
 }
 
-/** Numbers of rows, one per kind of kernel: a vector, few rows, many rows (two kinds), prompts. */
+/** Numbers of rows, each for another kind of kernel: a vector, few rows, many rows (two kinds), prompts. */
 const rowCounts = [1, 5, 40, 100, 300];
 
 function checkLinear(
@@ -136,7 +136,7 @@ function checkLinear(
   });
 }
 
-/** More rows than most kernels take, not a multiple of a tile; with a gate, enough columns to fill a GPU. */
+/** Checks products of many rows, not a multiple of a tile; if gated, with enough columns to fill a GPU. */
 function checkPrompt(device: Device, dtype: FloatType): Finding[] {
   const [rows, inputs] = [1020, 64];
   const x = rounded("x", [rows, inputs], dtype);

@@ -29,7 +29,7 @@ type ConvolutionCase = {
   dtype: FloatType;
   activation?: "silu";
   isBiased?: boolean;
-  /** Unused columns before a row's channels. */
+  /** Number of unused columns before a row's channels. */
   spare?: number;
 };
 
@@ -42,7 +42,7 @@ const convolutions: readonly ConvolutionCase[] = [
 ];
 
 type ScanCase = {
-  /** A model that has such layers. */
+  /** Name of a model with such layers. */
   like: string;
   heads: number;
   keyHeads: number;
@@ -53,15 +53,15 @@ type ScanCase = {
   isNormed?: boolean;
   isSkipping?: boolean;
   isErasing?: boolean;
-  /** Format of decays and betas; by default one of each per head. */
+  /** Format of decays and betas; by default one number of each per head. */
   gates?: "byFeature" | "raw" | "rawByFeature" | "limited" | "normed";
-  /** Prompts, or one token of many sequences: both have their own kernels for 16-bit types. */
+  /** Whether the step has prompts, or one token of many sequences: both have their own kernels for 16-bit types. */
   of?: "prompts" | "tokens";
 };
 
 const delta = { isDelta: true, isNormed: true } as const;
 
-/** Numbers of value and key heads, and their dimensions. */
+/** Numbers of value heads and key heads, and their dimensions. */
 type Sizes = [heads: number, keyHeads: number, keyDim: number, valueDim: number];
 
 const scanOf = (
@@ -108,7 +108,7 @@ function told({ heads, keyHeads, keyDim, valueDim, gates, dtype }: ScanCase): st
 
 const NONE = -1;
 
-/** Chunks and single tokens: without a state, in place, and from a slot that must not change. */
+/** Moves of chunks and single tokens: without a state, in place, and from a slot that must not change. */
 const moves: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 1, from: NONE, to: 4 },
@@ -118,7 +118,7 @@ const moves: readonly RowMove[] = [
   { first: 41, count: 3, from: 0, to: 5 },
 ];
 
-/** After a single token, so that blocks of 16 and 32 end within these prompts. */
+/** Moves of prompts after a single token, so that blocks of 16 and 32 tokens end within the prompts. */
 const prompts: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 15, from: 0, to: 1 },
@@ -126,7 +126,7 @@ const prompts: readonly RowMove[] = [
   { first: 80, count: 65, from: 0, to: 5 },
 ];
 
-/** Enough sequences that a large GPU gives each SM several heads. */
+/** Moves of enough sequences that each SM of a large GPU gets several heads. */
 const tokensOfMany = Array.from({ length: 34 }, (_, first): RowMove => {
   const to = first + 1;
   return { first, count: 1, from: [NONE, to, 0][first % 3]!, to };
@@ -151,7 +151,7 @@ function rounded(key: string, shape: number[], dtype: FloatType, factor = 1): Ml
   );
 }
 
-/** Runs the device and the reference, each on its own pool, and compares. */
+/** Runs the device and the reference on a pool each, and compares the results. */
 function checkBoth(
   device: Compute,
   pool: Float32Array,
@@ -196,7 +196,7 @@ function checkConvolution(each: ConvolutionCase, device: Compute): Finding[] {
     shape,
     (by, own) => by.convolve(x, own, packed, convolution),
     tolerances[dtype],
-    // Relative, because kept inputs are large.
+    // Errors are relative, because kept inputs are large.
     comparedByPart,
   );
 }
@@ -207,7 +207,7 @@ function checkScan(each: ScanCase, device: Compute): Finding[] {
   const isPrompts = each.of === "prompts";
   const rows = isPrompts ? prompts : each.of === "tokens" ? tokensOfMany : moves;
   const tokens = rows.reduce((sum, { count }) => sum + count, 0);
-  // Values first, as in Mamba 2, and unused columns last.
+  // Values come first, as in Mamba 2, and unused columns last.
   const keys = heads * valueDim;
   const columns = { values: 0, keys, queries: keys + keyHeads * keyDim };
   const end = columns.queries + keyHeads * keyDim;
@@ -225,7 +225,7 @@ function checkScan(each: ScanCase, device: Compute): Finding[] {
   };
   const isGiven = gates === undefined || gates === "byFeature";
   const inputs: ScanInputs = {
-    // Smaller inputs with erasing: a state that loses more than it holds would diverge.
+    // Inputs are smaller with erasing: a state that loses more than it holds would diverge.
     x: rounded("x", [tokens, width], dtype, isErasing ? 0.125 : 1),
     gates: isGiven ? givenGates(each, tokens) : rawGates(each, tokens),
   };
@@ -241,7 +241,7 @@ function givenGates({ heads, keyDim, gates, isNormed, of }: ScanCase, tokens: nu
   const isPrompts = of === "prompts";
   const width = gates === "byFeature" ? heads * keyDim : heads;
   const decays = between("decays", tokens * width, isPrompts ? 0.97 : 0.3, 1);
-  // One decay of 0: the state is forgotten at once.
+  // Sets one decay to 0, which forgets the state at once.
   if (isPrompts) decays.fill(0, heads * 40, heads * 40 + 1);
   return {
     decays: array(decays, [tokens, width]),

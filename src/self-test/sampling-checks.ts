@@ -42,7 +42,7 @@ async function checkDraws(engine: EngineClient): Promise<Finding[]> {
       const expected = answers.map((_, answer) =>
         plainDraw(model.last, sampling, unitNumber(seed + answer, 0)),
       );
-      // A random number very close to the boundary between two tokens may draw either.
+      // Leaves out random numbers very close to the boundary between two tokens, which may draw either token.
       const clear = [...expected.keys()].filter((answer) => expected[answer] !== undefined);
       return sameTokens(
         what,
@@ -54,7 +54,7 @@ async function checkDraws(engine: EngineClient): Promise<Finding[]> {
   });
 }
 
-/** The token that a random number draws; undefined if it is close to drawing another. */
+/** Returns the token that a random number draws; undefined if the number is close to drawing another token. */
 function plainDraw(
   logits: readonly number[],
   { temperature, topK, topP = 1, minP = 0 }: Sampling,
@@ -111,7 +111,7 @@ async function checkPenalties(engine: EngineClient): Promise<Finding[]> {
   });
 }
 
-/** The stop token. */
+/** Index of the stop token. */
 const STOP = 0;
 
 const formats = {
@@ -171,7 +171,7 @@ async function checkGrammars(engine: EngineClient): Promise<Finding[]> {
   }
 }
 
-/** Each token is one byte. */
+/** Writes a tokenizer in which each token is one byte. */
 function writeByteTokenizer(folder: string): void {
   const vocab = Object.fromEntries(BYTE_CHARS.map((char, id) => [char, id]));
   const tokenizer = {

@@ -15,26 +15,26 @@ export type Result = {
 };
 
 export type SelfTestOptions = {
-  /** The command of a child, without its arguments. */
+  /** Command of a child process, without its arguments. */
   program: readonly string[];
-  /** Run only checks whose names contain this. */
+  /** Text that the names of checks must contain to be run. */
   only?: string | undefined;
-  /** Number of processes at once, except for parts that are measured. */
+  /** Number of processes at once; measured parts always run alone. */
   processes?: number;
-  /** Timeout of a check. */
+  /** Timeout of a check in milliseconds. */
   checkMs?: number;
   onStart?: (part: Part, name: string, index: number, count: number) => void;
   onDone?: (result: Result) => void;
   onEngine?: (report: EngineReport) => void;
 };
 
-/** On a GPU a check may compile a dozen kernels, of which MLX's may take a minute each. */
+/** Default timeout. On a GPU a check may compile a dozen kernels, and MLX's kernels may take a minute each. */
 const CHECK_MS = 300_000;
 
 export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   const results: Result[] = [];
   const onDone = (result: Result) => {
-    // If several processes fail to start for the same reason, report it once.
+    // Reports a problem once if several processes fail to start for the same reason.
     const isSame = ({ part, name, problem }: Result) =>
       part === result.part && name === result.name && problem === result.problem;
     if (results.some(isSame)) return;
@@ -54,7 +54,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   return results;
 }
 
-/** Runs the checks of one share, starting a new process after each crash. */
+/** Runs the checks of one process's share, and starts a new process after each crash. */
 async function testShare(
   job: Job,
   options: SelfTestOptions & { onDone: (result: Result) => void },
@@ -66,7 +66,7 @@ async function testShare(
     const { running, checks } = child;
     if (end === undefined && running === undefined && checks) return;
     const problem = end ?? "exited before it was done";
-    // It may have ended before the first check or after the last; then no check is left to run.
+    // The process may have ended before the first check or after the last; then no check is left to run.
     const index = running ?? checks?.length ?? 0;
     const name = checks?.[index] ?? `the ${part} part's own process`;
     options.onDone({ part, name, ms: child.runningMs, problem });
@@ -83,7 +83,7 @@ class Child {
   #startMs = performance.now();
   #isLate = false;
   checks: readonly string[] | undefined;
-  /** Index of the running check. */
+  /** Index of the running check; undefined between checks. */
   running: number | undefined;
 
   constructor(job: Job, options: SelfTestOptions & { onDone: (result: Result) => void }) {
@@ -92,7 +92,7 @@ class Child {
     this.#options = options;
     const args = jobArgs(job);
     this.#process = Bun.spawn([...options.program, "doctor", ...args], {
-      // TF32 exceeds the tolerances of the checks. Measured parts keep the default.
+      // Disables TF32, which exceeds the tolerances of the checks, except for measured parts.
       env: { ...process.env, ...(!parts[part].isMeasured && { MLX_ENABLE_TF32: "0" }) },
       stdio: ["ignore", "pipe", "pipe"],
     });
@@ -103,7 +103,7 @@ class Child {
     return performance.now() - this.#startMs;
   }
 
-  /** Waits for the process to end, and describes how; undefined if it succeeded. */
+  /** Waits for the process to end, and describes how it failed; undefined if it succeeded. */
   async ended(): Promise<string | undefined> {
     const { checkMs = CHECK_MS } = this.#options;
     const timer = setInterval(() => {
@@ -143,7 +143,9 @@ class Child {
   }
 }
 
-/** The signal or exit code, and the reason from stderr: after a segmentation fault Bun exits by another signal. */
+/**
+ * Describes signal or exit code, and the reason from stderr: Bun exits by another signal after segmentation faults.
+ */
 function describeEnd(
   signal: Bun.Subprocess["signalCode"],
   exitCode: number,

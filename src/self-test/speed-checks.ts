@@ -1,5 +1,5 @@
-// A short benchmark. It first measures memory bandwidth and matmul throughput, and reports everything else relative to
-// them, so that slow results stand out on machines without earlier measurements.
+// A short benchmark. It first measures memory bandwidth and matmul throughput, and reports all other speeds relative
+// to these limits, so that slow results stand out on machines without earlier measurements.
 import type { Device, FloatType } from "../device/device.ts";
 import { packedFor } from "../device/linear.ts";
 import {
@@ -23,7 +23,7 @@ export type Limits = { memory: number; products: number };
 
 export type SpeedCheck = { name: string; run(device: Device, limits: Limits): Figure[] };
 
-/** On a GPU large enough to exceed its caches of tens of megabytes, and to fill all its SMs. */
+/** Sizes of arrays: on a GPU they exceed caches of tens of megabytes, and fill all SMs. */
 const sizesOf = ({ backend }: Device) =>
   backend === "cpu" ? { elements: 2 ** 23, side: 512 } : { elements: 2 ** 26, side: 4096 };
 
@@ -33,7 +33,7 @@ const bytesOf = (device: Device) => (typeOf(device) === "float32" ? 4 : 2);
 const LEAST_MS = 150;
 const MOST_RUNS = 50;
 
-/** Seconds of the best run, after a first one that may compile kernels. */
+/** Returns the seconds of the best run, after a first run that may compile kernels. */
 function secondsOf(launch: () => MlxArray): number {
   const once = () => {
     using _ = new Scope();
@@ -64,13 +64,13 @@ export function measureLimits(device: Device): Limits {
   const moved = 2 * elements * bytesOf(device);
   const [a, b] = [random(device, [side, side]), random(device, [side, side])];
   return {
-    // On a CPU MLX adds on one thread: a product, on all threads, reaches more of the bandwidth.
+    // Takes the better of two: on a CPU MLX adds on one thread, while a product uses all threads and more bandwidth.
     memory: Math.max(moved / secondsOf(() => add(x, 1)), vectorRate(device)),
     products: (2 * side ** 3) / secondsOf(() => matmul(a, b)),
   };
 }
 
-/** Seconds of a matrix-vector product. */
+/** Returns the seconds of a matrix-vector product. */
 function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
   const x = random(device, [1, inputs]);
   return keeping((keep) => {
@@ -80,7 +80,7 @@ function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
   });
 }
 
-/** Bytes of the matrix that a matrix-vector product reads per second. */
+/** Returns the bytes per second that a matrix-vector product reads of its matrix. */
 function vectorRate(device: Device): number {
   const inputs = 2048;
   const weight = random(device, [sizesOf(device).elements / inputs, inputs]);
@@ -129,7 +129,7 @@ const [HEADS, KV_HEADS, HEAD_DIM] = [16, 4, 128];
 const CONTEXT = 1024;
 const CHUNK = 256;
 
-/** Sequences of 1,024 tokens: a decode step of all of them, and a chunk at the end of one. */
+/** Measures sequences of 1,024 tokens: a decode step of all of them, and a chunk at the end of one. */
 function measureAttention(device: Device, limits: Limits): Figure[] {
   const rows = device.backend === "cpu" ? 8 : 64;
   const width = CONTEXT / BLOCK_TOKENS;
@@ -180,7 +180,7 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
       name: `attention of a chunk of ${CHUNK} tokens`,
       value: products / 1e9,
       unit: "GFLOP/s",
-      // On GPUs without chunk kernels, longer prompts use MLX's attention instead.
+      // The minimum is lower on GPUs without chunk kernels: longer prompts use MLX's attention there.
       part: {
         of: "large matrix products",
         value: products / limits.products,
@@ -190,7 +190,7 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
   ];
 }
 
-/** One token per sequence, which reads and writes the states of a layer. */
+/** Measures a scan of one token per sequence, which reads and writes the states of a layer. */
 function measureScan(device: Device, limits: Limits): Figure[] {
   const [rows, heads, dims] = [device.backend === "cpu" ? 8 : 64, 16, 128];
   const pool = zeros([rows, heads, dims, dims]);

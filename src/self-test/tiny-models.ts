@@ -1,4 +1,4 @@
-// The models built into the self-test: a configuration and mlx-lm's outputs of each. Weights are generated from a seed.
+// Models built into the self-test: configurations and mlx-lm's outputs. Weights are generated from a seed.
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import carried from "./models.json";
@@ -17,16 +17,18 @@ export type TinyModel = TinyWeights & {
   name: string;
   seed: number;
   tensors: Record<string, number[]>;
-  /** As in MLX's config.json: the default, and exceptions by the names of matrices. */
+  /** Quantization as in MLX's config.json: the default, and exceptions by the names of matrices. */
   quantization?: (AffineJson & Record<string, unknown>) | undefined;
   prompt: number[];
-  /** The logits of the prompt's last token. */
+  /** Logits of the prompt's last token. */
   last: number[];
-  /** The tokens that greedy decoding generates. */
+  /** Tokens that greedy decoding generates. */
   greedy: number[];
 };
 
-/** The state that each model's layers keep. scripts/goldens/self-test.ts writes models.json from this list. */
+/**
+ * The kind of state that each model's layers keep. scripts/goldens/self-test.ts writes models.json from this list.
+ */
 export const keptBy = {
   llama: "keys and values",
   qwen3: "keys and values",
@@ -54,7 +56,7 @@ export function tinyModel(name: keyof typeof keptBy): TinyModel {
   return tinyModels.find((model) => model.name === name)!;
 }
 
-/** Writes the config and the weights of a model. */
+/** Writes the configuration and the weights of a model. */
 export function writeTinyModel(folder: string, model: TinyModel): void {
   const { config, quantization, seed } = model;
   const written = quantization ? { ...config, quantization } : config;

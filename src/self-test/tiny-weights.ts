@@ -30,7 +30,7 @@ export type TinyWeights = {
   centers?: Record<string, number> | undefined;
 };
 
-/** Models that store a norm's weight minus 1. */
+/** Models whose files store a norm's weight minus 1. */
 const normsFromOne = ["gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "plamo3"];
 
 /** Matches the names of embeddings. */
@@ -64,7 +64,7 @@ export function valuesOf(
   return values;
 }
 
-/** Numbers in [-1, 1), multiples of 2^-23: hashes of their indices, seeded by the key. */
+/** Returns numbers in [-1, 1), multiples of 2^-23: hashes of their indices, seeded by the key. */
 export function uniform(key: string, count: number): Float32Array {
   const start = fnv1a(key);
   const made = new Float32Array(count);
@@ -88,7 +88,7 @@ export function bytesOf(data: ArrayBufferView): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** Quantizes exactly as MLX on a CPU, in float32: a scale and a bias per group, codes of 4 or 8 bits packed. */
+/** Quantizes exactly as MLX does on a CPU, in float32: a scale and a bias per group, packed codes of 4 or 8 bits. */
 export function affineQuantized(values: Float32Array, groupSize: number, bits: number) {
   const highest = 2 ** bits - 1;
   const groups = values.length / groupSize;
@@ -101,7 +101,7 @@ export function affineQuantized(values: Float32Array, groupSize: number, bits: n
     const size = Math.max(Math.fround(Math.fround(most - least) / highest), Math.fround(1e-7));
     const edge = isLow ? least : most;
     let scale = isLow ? size : -size;
-    // The edge is represented exactly, unless it is 0.
+    // Adjusts the scale so that the edge is represented exactly, unless the edge is 0.
     const steps = roundToEven(Math.fround(edge / scale));
     if (steps !== 0) scale = Math.fround(edge / steps);
     const bias = steps === 0 ? 0 : edge;
