@@ -28,7 +28,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    // Model names contain slashes: a trailing id matches the rest of the path, unless a longer route exists.
+    // Model names contain slashes, so a final parameter matches the rest of the path, unless a longer route exists.
     const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
     const path = route.path
       .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
@@ -38,7 +38,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
 
   app.notFound((c) => {
     const allowed = methods.filter((method) =>
-      // Middleware matches all methods.
+      // Middleware is registered for all methods, so it does not count as a route.
       app.router
         .match(method, c.req.path)[0]
         .some(([[, { method }]]) => method !== METHOD_NAME_ALL),
@@ -64,9 +64,9 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
-    // A ZodError's own message spans several lines.
+    // The message of a ZodError spans several lines, so the log gets the one of the response.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
-    // An ApiError is deliberate, and logged where it is thrown.
+    // An ApiError is thrown deliberately, and logged there.
     const isUnforeseen = answer.status === 500 && !(error instanceof ApiError);
     if (isUnforeseen) log.error({ id: record.id, err: error }, "failed");
     return refusalResponse(c, answer);
@@ -74,7 +74,7 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
   return app;
 }
 
-/** The middleware of a route, then its handler. */
+/** Returns the middleware of a route, followed by its handler. */
 export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   const { access, isLimited, isClosedByDrain, priority = "HIGH", handler } = route;
   return [

@@ -1,5 +1,5 @@
-// Answers the lines of batches as requests without a socket, at low priority: with the handlers, checks, limits and
-// errors that clients get.
+// Answers the lines of batches as if a client had sent them, but without a socket and at low priority: with the same
+// handlers, checks, limits and errors.
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
@@ -14,13 +14,13 @@ import { routes } from "./routes.ts";
 
 /** Maximum lines per batch, as in OpenAI's API. */
 const MAX_LINES = 50_000;
-/** Maximum bytes of a line besides the body of its request. */
+/** Maximum bytes of a batch line in addition to its request body. */
 const MAX_ENVELOPE_BYTES = 4096;
-/** Retry interval of lines whose key is missing: it may come back with another configuration. */
+/** Retry interval of batch lines whose API key no longer exists: a later configuration may contain the key again. */
 const NO_KEY_RETRY_MS = 10_000;
-/** Retry interval of a line while the encoder is busy. */
+/** Retry interval of a batch line while the encoder is busy. */
 const BUSY_RETRY_MS = 1000;
-/** Statuses that are retried; 529 is Anthropic's for 503. */
+/** HTTP statuses after which a batch line is retried; 529 is Anthropic's equivalent of 503. */
 const busy = [429, 503, 529];
 
 export function batchesOptions(serving: Serving, folder: string): BatchesOptions {
@@ -36,7 +36,7 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
         structure.check(bytes);
         if (!structure.isLong) return { value: parseJson(bytes) };
         const client = { key: "batches", signal: new AbortController().signal, charge() {} };
-        // The encoder detaches its buffer, but the line is read again.
+        // The encoder detaches the buffer that it gets, but the caller reads these bytes again: it gets a copy.
         return { value: await encoder.parse(bytes.slice(), client) };
       } catch (error) {
         if (error instanceof JsonTextError) return { problem: "The line is not valid JSON." };
@@ -46,14 +46,14 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
       }
     },
     places() {
-      // Lines would keep their model busy, so that another one is never loaded.
+      // Batches pause while another model waits for memory, since they would keep their own model loaded forever.
       if (models.lacksRoom) return 0;
       const maxBatch = settings.batching ? settings.maxBatchSize : 1;
       return Math.max(1, maxBatch - admission.others);
     },
     placesOf(owner) {
       const { concurrent = Number.POSITIVE_INFINITY } = ring.named(owner)?.limiter ?? {};
-      // Leaves one place for the key's other requests, if its limit allows.
+      // Reserves one concurrent request for the key's other clients, unless its limit is one.
       return Math.max(1, concurrent - 1);
     },
     answer: lineAnswerer(serving),

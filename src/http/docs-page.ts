@@ -101,7 +101,7 @@ function curl({ method, path, operation }: Entry, { url, needsKey }: DocumentedS
 
 function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   const fields = fieldsOf(schema, "", schemas);
-  // Variants of an object share fields.
+  // The variants of an object may have equal fields, which are listed once.
   const unique = new Map(fields.map((field) => [JSON.stringify(field), field]));
   return html`<details><summary>${title}</summary><table>${[...unique.values()].map(
     ({ name, type, required, description }) => html`<tr>
@@ -109,7 +109,7 @@ function fieldTable(title: string, schema: JsonSchema, schemas: Schemas): Html {
   )}</table></details>`;
 }
 
-/** All fields of the schema, nested ones by their path. */
+/** Returns all fields of the schema; nested fields are named by their path. */
 function fieldsOf(schema: JsonSchema, path: string, schemas: Schemas): Field[] {
   const {
     properties = {},
@@ -153,7 +153,7 @@ function typeOf(schema: JsonSchema, schemas: Schemas): string {
   return `${Array.isArray(type) ? type.join(" or ") : (type ?? "anything")}${rangeOf(schema)}`;
 }
 
-/** The range of a number; bounds that only mean a safe integer are omitted. */
+/** Formats the range of a number, without bounds that merely say that it is a safe integer. */
 function rangeOf({ minimum, exclusiveMinimum, maximum }: JsonSchema): string {
   const above = exclusiveMinimum === undefined ? "" : "above ";
   const from = Number(exclusiveMinimum ?? minimum ?? Number.MIN_SAFE_INTEGER);
@@ -168,7 +168,7 @@ function resolved(schema: JsonSchema, schemas: Schemas): JsonSchema {
   return schema.$ref === undefined ? schema : schemas[schema.$ref.split("/").at(-1)!]!;
 }
 
-/** Text in backticks is code. */
+/** Splits text into plain text and code, which is in backticks. */
 function prose(text: string): (string | Html)[] {
   return text.split("`").map((part, at) => (at % 2 === 0 ? part : html`<code>${part}</code>`));
 }

@@ -60,7 +60,7 @@ export function openApiDocument(
   };
 }
 
-/** The server as the client sees it, possibly through a proxy. */
+/** Returns the server's URL as the client sees it, possibly through a proxy, and whether keys are needed. */
 export function askedAt(c: Context<HttpEnv>, ring: KeyRing): Required<OpenApiOptions> {
   const scheme = c.req.header("x-forwarded-proto") === "https" ? "https" : "http";
   return { url: `${scheme}://${c.req.header("host")}`, needsKey: !ring.open };
@@ -179,7 +179,7 @@ function namedSchemas(routes: readonly Route[]): Record<string, JsonSchema> {
   for (const schema of new Set([...used, openAi.errorSchema])) {
     if (schema) registry.add(schema, { id: nameOf(schema) });
   }
-  // Responses have no defaults or transforms, so the input schema describes both directions.
+  // Response schemas have no defaults or transforms, so their input form describes them too.
   const { schemas } = z.toJSONSchema(registry, { io: "input", uri: refUri });
   return Object.fromEntries(
     Object.entries(schemas).map(([name, { $schema, $id, ...schema }]) => [name, schema]),

@@ -36,25 +36,25 @@ export type ServingOptions = {
   /** The key that the command line on this machine uses. */
   localKey: string;
   worker: WorkerSetup;
-  /** Processes that models are divided among; they end with the server. */
+  /** Processes that models are divided among; stopped together with the server. */
   ranks?: RankGroup | undefined;
   env?: Environment;
   log: Logger;
   onActivity?: EngineHooks["onActivity"];
-  /** Silence in a stream after which a heartbeat is sent. */
+  /** Seconds without events after which a stream gets a heartbeat. */
   heartbeatSeconds?: number;
   grammarLimits?: Partial<GrammarLimits> | undefined;
 };
 
 export type ServerOptions = ServingOptions & {
-  /** Timeout of idle connections and of unread streams. */
+  /** Seconds after which an idle connection, or a client that does not read its stream, is disconnected. */
   idleSeconds?: number;
 };
 
 export type RunningServer = {
   serving: Serving;
   url: string;
-  /** Set with --ollama-port. */
+  /** URL of the second port; set with --ollama-port. */
   ollamaUrl: string | undefined;
   /** Resolves once the default model is loaded. */
   ready: Promise<ServedModel>;
@@ -65,14 +65,14 @@ export type RunningServer = {
 /** Time for clients to read the rest of their responses at shutdown. */
 const WRITE_MS = 1000;
 
-/** A server without its socket. */
+/** A server that listens on no socket. */
 export type RunningServing = {
   serving: Serving;
-  /** To be called after all requests have ended. */
+  /** Stops the server; to be called after all requests have ended. */
   stop(): Promise<void>;
 };
 
-/** Throws if MLX cannot be opened. */
+/** Starts a server without a socket; throws if MLX cannot be opened. */
 export async function startServing(options: ServingOptions): Promise<RunningServing> {
   const { settings, model, chatTemplate, log, worker, heartbeatSeconds = 15 } = options;
   const engineOptions = engineOptionsOf(settings);
@@ -89,7 +89,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engine = await EngineClient.start(worker, hooks, options.ranks);
   await using made = new AsyncDisposableStack();
   made.defer(() => engine.stop());
-  // Set after the start, because `start` itself throws if the engine cannot start.
+  // Restarts the engine if it ends. Set only now, because a failure to start is thrown by `start`.
   hooks.onFailure = (error) => {
     models.restore();
     log.error({ err: error }, "the engine has ended; restarting it");
@@ -150,7 +150,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   return { serving, stop };
 }
 
-/** Throws if the address is in use or MLX cannot be opened. */
+/** Starts a server that listens; throws if the address is in use or MLX cannot be opened. */
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const { settings, log, idleSeconds = 30 } = options;
   const { serving, stop } = await startServing(options);
@@ -173,13 +173,13 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const ready = models.get("default");
     const drain = async () => {
       const error = draining();
-      // Requests waiting for a model end now; running ones may finish.
+      // Rejects requests that wait for a model to load; running requests may finish.
       engine.refuseLoads();
       for (const listener of listeners) listener.closeAfterResponses();
-      // Batches stop first, so that no line is refused; open lines are answered after the next start.
+      // Batches stop first, so that no line is refused; unanswered lines are answered after the next start.
       const batchesStopped = batches.stop();
       await Promise.all([batchesStopped, admission.drain(settings.drainTimeout, error)]);
-      // The last responses are complete but possibly not yet written.
+      // The last responses are complete, but possibly not yet written to the socket.
       await Promise.all(listeners.map((listener) => listener.stop(WRITE_MS)));
       await stop();
     };
@@ -208,7 +208,7 @@ async function listenOn(
   return listeners;
 }
 
-/** Answers and logs an input that never reaches the app, such as malformed HTTP. */
+/** Creates and logs the response to input that never reaches the app, such as malformed HTTP. */
 function refused(error: unknown, { log, metrics }: Generating): Response {
   const id = requestId(undefined);
   const response = errorResponse(error);
@@ -234,7 +234,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
     snapshotBytes: settings.snapshotMemory,
-    // Requests that join the next step, and lines of batches, also wait between two steps.
+    // The queue also holds a batch of requests that join the next step, and a batch of lines of batch jobs.
     maxWaiting: 2 * maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen,
     stepMs: settings.stepTime,

@@ -19,7 +19,7 @@ export function anthropicError(error: ApiError): AnthropicError {
   return { type: "error", error: { type: typeOf(error), message: error.message } };
 }
 
-/** Whether the server is overloaded for all clients, as opposed to one key's limits. */
+/** Returns whether the server is overloaded for all clients; one key's limits do not count. */
 function isOverload({ status, code }: ApiError): boolean {
   return status === 503 || (status === 429 && code === "queue_full");
 }

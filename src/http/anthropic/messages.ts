@@ -96,7 +96,7 @@ function toolChoiceOf(choice: MessagesRequest["tool_choice"]): ToolChoice {
 
 type Effort = NonNullable<MessagesRequest["output_config"]>["effort"];
 
-/** Chat templates expect OpenAI's names. */
+/** Converts an effort level to OpenAI's name for it, which chat templates expect. */
 function effortOf(effort: Effort): string | undefined {
   return effort === "max" ? "xhigh" : effort;
 }
@@ -105,7 +105,7 @@ function fieldMessages(message: AnthropicMessage, i: number): Message[] {
   return messagesIn(message).map((each) => ({ ...each, field: `messages[${i}]` }));
 }
 
-/** Splits a user message with tool results: each result becomes a message. */
+/** Turns each block of a message into a message; tool results get the role `tool`. */
 function messagesIn({ role, content }: AnthropicMessage): Message[] {
   if (typeof content === "string") return [{ role, parts: textsOf(content) }];
   return content.map((block) =>
@@ -132,13 +132,13 @@ function textsOf(content: string | readonly { text: string }[]): Part[] {
   return texts.map(({ text }) => ({ kind: "text", text }));
 }
 
-/** Templates have no field for errors, so the text says it. */
+/** Converts a tool result to text, with a prefix for an error, because chat templates have no field for errors. */
 function resultOf({ content = "", is_error }: ContentBlock & { type: "tool_result" }): Part {
   const texts = typeof content === "string" ? [content] : content.map(textIn);
   return { kind: "text", text: (is_error ? "Error: " : "") + texts.join("\n") };
 }
 
-/** The schema has already rejected blocks without text. */
+/** Returns a block's text, which the schema guarantees for this type of block. */
 function textIn(block: object): string {
   return (block as { text: string }).text;
 }

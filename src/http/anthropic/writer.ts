@@ -79,7 +79,7 @@ function stopOf({ reason, stop }: End): { stop_reason: StopReason; stop_sequence
   return { stop_reason: "stop_sequence", stop_sequence: stop };
 }
 
-/** Omits a call whose arguments the token limit cut off. */
+/** Converts a part to blocks; returns none for a tool call whose arguments the token limit cut off. */
 function blockOf(part: Part, isOmitted: boolean): AnswerBlock[] {
   switch (part.kind) {
     case "text":
@@ -131,7 +131,7 @@ class BlockEvents {
     }
   }
 
-  /** Opens the block, unless one of its type is open. */
+  /** Returns the events that close the open block and open the given one; none if a block of its type is open. */
   #in(block: AnswerBlock): MessagesEvent[] {
     if (this.#open === block.type) return [];
     const closed = this.#close();

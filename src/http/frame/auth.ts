@@ -1,5 +1,5 @@
-// Authenticates requests and enforces the key's permissions and limits. Every path except the open routes needs a key,
-// even a path without a route.
+// Authenticates requests and enforces the key's permissions and limits. Except for the open routes, every path
+// requires a key, even a path that does not exist.
 import type { Context, MiddlewareHandler } from "hono";
 import type { KeyRing } from "../../keys/key-ring.ts";
 import { formatDuration, Lease, type Limited } from "../../keys/limiter.ts";
@@ -10,7 +10,7 @@ import { refusalResponse } from "./refusal.ts";
 const noKey = "A key is needed: send it as the header 'Authorization: Bearer <key>'.";
 const wrongKey = "The server does not know this key.";
 
-/** Runs before all routes. `openPaths` can be read without a key. */
+/** Requires a valid API key on all paths except `openPaths`. Runs before all routes. */
 export function authenticate(
   ring: () => KeyRing,
   openPaths: ReadonlySet<string>,
@@ -25,7 +25,7 @@ export function authenticate(
   };
 }
 
-/** Rejects keys that may not manage the server. */
+/** Rejects requests whose key may not manage the server. */
 export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
   if (!c.get("caller").owner) throw forbidden("This key may not manage the server.");
   await next();
@@ -60,7 +60,7 @@ function tooMany({ reason, limit, retryAfterMs }: Limited): ApiError {
   );
 }
 
-/** OpenAI's clients send Authorization; Anthropic's and Azure's send the other headers. */
+/** Returns the API key: OpenAI's clients send it as Authorization, Anthropic's and Azure's in the other headers. */
 export function presentedKey(c: Context): string | undefined {
   const authorization = c.req.header("authorization");
   if (authorization === undefined) return c.req.header("x-api-key") ?? c.req.header("api-key");

@@ -1,13 +1,13 @@
 // Checks the address to listen on. Separate from the server, so that commands that only need this start fast.
 import { isIPv4 } from "node:net";
 
-/** Loopback addresses; 0.0.0.0 and :: are reachable from outside. */
+/** Returns whether the host is a loopback address; 0.0.0.0 and :: are not, since they are reachable from outside. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** The reason why the server must not listen there, with a fix; undefined if it may. */
+/** Returns the reason why the server must not listen on this address, and a fix; undefined if it may. */
 export function bindProblem(bind: {
   host: string;
   keysSet: boolean;

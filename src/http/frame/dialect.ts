@@ -12,11 +12,11 @@ export type Dialect = {
   streamType: "text/event-stream; charset=utf-8" | "application/x-ndjson";
   /** Encodes one event of a stream. */
   eventText(event: object): string;
-  /** Sent after the last event. */
+  /** Text that is sent after the last event. */
   streamEnd: string;
   /** An additional header for the request's id, besides x-request-id. */
   requestIdHeader?: string;
-  /** A path prefix that only this dialect uses; unknown paths below it get errors in this dialect. */
+  /** Path prefix that only this dialect uses, so that errors for unknown paths below it have this dialect too. */
   prefix?: string;
 };
 
@@ -28,10 +28,10 @@ export const openAi: Dialect = {
   streamEnd: "data: [DONE]\n\n",
 };
 
-/** OpenAI's newer APIs, with named events. */
+/** The dialect of OpenAI's newer APIs, whose events are named. */
 export const openAiEvents: Dialect = { ...openAi, eventText: namedEvent, streamEnd: "" };
 
-/** An event named by its type. */
+/** Encodes a server-sent event whose name is its type. */
 export function namedEvent(event: object): string {
   const { type } = event as { type: string };
   return `event: ${type}\ndata: ${JSON.stringify(event)}\n\n`;

@@ -24,9 +24,9 @@ export class EngineFeed {
   readonly #stepsMs: number;
   readonly #listeners = new Set<FeedListener>();
   #next = emptyEvent();
-  /** Indices of requests in the next event, by id. */
+  /** Index of each request in the next event's list of requests, by the engine's id. */
   readonly #indices = new Map<number, number>();
-  /** Rows of each model's last step in the next event. */
+  /** Rows of each model's latest step; the next event omits the rows of a step that repeats them. */
   readonly #lastRows = new Map<string, Int32Array>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
@@ -42,7 +42,7 @@ export class EngineFeed {
     this.#stepsMs = stepsMs;
   }
 
-  /** `followed`: the request whose blocks are reported. */
+  /** Adds a client. `followed`: the request whose KV blocks the client wants to see. */
   listen(followed: string | undefined): FeedListener {
     const listener = new FeedListener(followed, () => this.#leave(listener));
     this.#listeners.add(listener);
@@ -82,7 +82,7 @@ export class EngineFeed {
     return rows;
   }
 
-  /** The request's index in the event, which is extended on demand. */
+  /** Returns a request's index in the event's list of requests; appends the request if it is new. */
   #indexOf(id: number, requests: string[]): number {
     return this.#indices.getOrInsertComputed(
       id,
@@ -121,7 +121,7 @@ export class EngineFeed {
     for (const listener of this.#listeners) listener.addSteps(text, steps.length + left_out);
   }
 
-  /** Queries the state, one query at a time: a busy engine answers only between steps. */
+  /** Queries the state. Only one query runs at a time, because a busy engine answers only between steps. */
   #tellState(): void {
     if (this.#isAsking) return;
     this.#isAsking = true;
@@ -131,7 +131,7 @@ export class EngineFeed {
         const text = namedEvent(state);
         for (const listener of this.#listeners) listener.setState(text);
       })
-      // Fails while the engine is restarting.
+      // The query fails while the engine is restarting.
       .catch(() => {})
       .finally(() => {
         this.#isAsking = false;
@@ -159,13 +159,13 @@ export class FeedListener {
     this.#arrival.resolve();
   }
 
-  /** Replaces an unread state. */
+  /** Replaces the state that the client has not read yet. */
   setState(text: string): void {
     this.#state = text;
     this.#arrival.resolve();
   }
 
-  /** All unread events; undefined at the end. */
+  /** Returns all unread events; undefined at the end. */
   async read(): Promise<string | undefined> {
     await this.#arrival.promise;
     if (this.#isClosed) return undefined;

@@ -10,11 +10,11 @@ export type HttpEnv = {
     dialect: Dialect;
     /** Fields of the request's log line. */
     record: RequestRecord;
-    /** Set by `authenticate`; absent only on open routes. */
+    /** The authenticated API key. Set by `authenticate`; absent only on open routes. */
     caller: Caller;
     /** Whether the request is a line of a batch. */
     isLine?: boolean;
-    /** Set by `limit`; absent on routes that are not limited. */
+    /** The request's share of its key's limits. Set by `limit`; absent on routes without limits. */
     lease?: Lease;
   };
 };

@@ -7,10 +7,10 @@ import { draining as drainingAnswer } from "../../engine/client.ts";
 import { answerOf, type ErrorAnswer } from "../../error-answer.ts";
 
 export type ErrorDetails = {
-  /** Default: OpenAI's type for the status. */
+  /** The error's type in the response; by default OpenAI's type for the status. */
   type?: string;
   code?: string | undefined;
-  /** A dotted path, such as messages.0.content. */
+  /** Dotted path of the faulty field, such as messages.0.content. */
   param?: string | undefined;
   headers?: Record<string, string>;
 };
@@ -44,7 +44,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Reasons of errors without a code. */
+/** Reasons, by status, of errors without a code. */
 const reasons: Readonly<Record<number, string>> = {
   401: "invalid_api_key",
   403: "forbidden",
@@ -57,7 +57,7 @@ const reasons: Readonly<Record<number, string>> = {
   503: "unavailable",
 };
 
-/** The client has disconnected. */
+/** Aborts a request because its client has disconnected. */
 export class ClientGoneError extends Error {
   override name = "ClientGoneError";
   readonly answer: ErrorAnswer = { status: 499, message: "The client has disconnected." };
@@ -67,7 +67,7 @@ export class ClientGoneError extends Error {
   }
 }
 
-/** OpenAI's types: wrong keys and unknown models are also invalid requests. */
+/** Returns OpenAI's error type for a status: wrong keys and unknown models are invalid requests too. */
 function typeOf(status: number): string {
   if (status === 429) return "requests";
   if (status === 503) return "service_unavailable_error";
@@ -93,7 +93,7 @@ export function notFound(message: string): ApiError {
   return new ApiError(404, message);
 }
 
-/** `type`: the unit of the limit. */
+/** Creates a 429 error. `type`: what the exceeded limit counts, such as requests. */
 export function tooManyRequests(
   retryAfterSeconds: number,
   message: string,
@@ -117,10 +117,10 @@ function retryAfter(seconds: number): Record<string, string> {
   return { "Retry-After": String(Math.max(1, Math.ceil(seconds))) };
 }
 
-/** The field that holds a request's prompt. */
+/** The name of the request field that holds the prompt. */
 export type PromptParam = "messages" | "prompt" | "input" | "tokens" | "documents" | "text_2";
 
-/** The response to any error. */
+/** Maps any error to the error that the client gets. */
 export function apiErrorOf(error: unknown, prompt: PromptParam = "messages"): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof ZodError) return invalidRequest(error);
@@ -135,7 +135,7 @@ export function errorResponse(error: unknown): Response {
   return Response.json(body, { status, headers });
 }
 
-/** Field names of the API are those of the conversation in snake case. */
+/** Names the faulty field as the API does: in snake case. */
 function faultyField({ field, problem }: ConversationError, prompt: PromptParam): ApiError {
   const name = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const param = field === "prompt" ? prompt : name;
@@ -169,14 +169,14 @@ function codeOf(issue: Issue): string {
   return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
 }
 
-/** In a union, picks the issue of the branch with the value's JSON type. */
+/** Returns the first issue and its path; in a union, from the branch that accepts the value's JSON type. */
 function firstFault(
   issues: readonly Issue[],
   above: readonly PropertyKey[],
 ): { issue: Issue; path: readonly PropertyKey[] } {
   const issue = issues[0]!;
   const path = [...above, ...issue.path];
-  // An invalid key of a record is client text, which must not be echoed.
+  // The key is text from the client, which must not be echoed, so the path ends before it.
   if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
   if (issue.code !== "invalid_union") return { issue, path };
   const meant = issue.errors.find(([first]) => first && !isOtherKind(first));

@@ -1,13 +1,13 @@
 // A response as a stream of events, with backpressure; during silence, heartbeats keep clients and proxies from closing
 // the connection.
 
-/** The source of a stream, in encoded events. */
+/** Produces the encoded events of a stream. */
 export type EventSource = {
-  /** The next events, or an empty text if nothing is to be sent yet; undefined at the end. */
+  /** Returns the next events, or an empty text if there is nothing to send yet; undefined at the end. */
   next(): Promise<string | undefined>;
-  /** Sent after a period without events, also before the first event. */
+  /** Returns the text to send after a period without events, even before the first event. */
   heartbeat(): string;
-  /** The final event for an error; undefined aborts the connection. */
+  /** Returns the final event for an error; undefined aborts the connection. */
   failure(error: unknown): string | undefined;
   /** Called exactly once when the stream ends. */
   close(): void;
@@ -20,7 +20,7 @@ export async function streamResponse(
   { mediaType, heartbeatMs }: StreamOptions,
 ): Promise<Response> {
   const reader = new EventReader(source, heartbeatMs);
-  // An error before the first event still determines the HTTP status.
+  // Waits for the first event, so that an earlier error still sets the HTTP status.
   const first = await reader.read();
   let started = false;
   const body = new ReadableStream<Uint8Array>(
@@ -53,9 +53,9 @@ export async function streamResponse(
     headers: {
       "Content-Type": mediaType,
       "Cache-Control": "no-cache",
-      // Otherwise the whole response would be buffered.
+      // Makes the server stream the response instead of buffering it whole.
       "Transfer-Encoding": "chunked",
-      // Otherwise nginx buffers events.
+      // Keeps nginx from buffering the events.
       "X-Accel-Buffering": "no",
     },
   });
@@ -73,7 +73,7 @@ class EventReader {
     this.#heartbeatMs = heartbeatMs;
   }
 
-  /** The next events or a heartbeat; undefined at the end. */
+  /** Returns the next events, or a heartbeat if none arrive in time; undefined at the end. */
   async read(): Promise<string | undefined> {
     const { promise: silence, resolve } = Promise.withResolvers<"silence">();
     const timer = setTimeout(resolve, this.#heartbeatMs, "silence");
@@ -83,7 +83,7 @@ class EventReader {
         const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
         if (events === "silence") return this.#source.heartbeat();
         this.#next = undefined;
-        // Tokens within a tool call may produce no event: for the client that is silence.
+        // Tokens within a tool call may produce no event, so the heartbeat timer keeps running.
         if (events.text !== "") return events.text;
       }
     } finally {

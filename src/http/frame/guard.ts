@@ -39,7 +39,7 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
 
 function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {
   const host = c.req.header("host")?.toLowerCase() ?? "";
-  // Without a valid Host header, the URL's path cannot be trusted either.
+  // The request's URL contains the Host header, so if that is invalid, the path cannot be trusted either.
   const name = /^(\[[\da-f:.]+\]|[\w.-]+)(?::\d+)?$/.exec(host)?.[1];
   if (name === undefined) return "The Host header is missing or malformed.";
   if (!loopback && allowedHosts.length === 0) return undefined;
@@ -59,14 +59,14 @@ function originProblem(c: Context, { allowedOrigins }: GuardOptions): string | u
   return undefined;
 }
 
-/** The Origin header, unless it is this server's own. */
+/** Returns the Origin header, unless it names this server. */
 function foreignOrigin(c: Context): string | undefined {
   const [origin, host] = [c.req.header("origin"), c.req.header("host")?.toLowerCase()];
   const own = [`http://${host}`, `https://${host}`];
   return origin !== undefined && own.includes(origin.toLowerCase()) ? undefined : origin;
 }
 
-/** Whether another site's page embeds this as an image, script or frame. Links to this server are allowed. */
+/** Returns whether another site's page embeds the response as an image, script or frame, rather than links to it. */
 function isEmbedded(c: Context): boolean {
   return (
     c.req.header("origin") === undefined &&
@@ -79,7 +79,7 @@ function isPreflight(c: Context): boolean {
   return c.req.method === "OPTIONS" && c.req.header("access-control-request-method") !== undefined;
 }
 
-/** Allows all headers: clients send too many custom ones, such as x-stainless-*, to list them. */
+/** Answers a CORS preflight; allows all headers, since clients send too many custom ones (x-stainless-*) to list. */
 function preflight(c: Context): Response {
   const asked = c.req.header("access-control-request-headers");
   return new Response(null, {

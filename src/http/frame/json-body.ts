@@ -8,7 +8,7 @@ import { ApiError, badRequest, ClientGoneError } from "./errors.ts";
 import { JsonStructure } from "./json-structure.ts";
 import type { BodyReader } from "./serving.ts";
 
-/** The body of a request, validated by its schema. */
+/** Returns the body of a request, validated by its schema. */
 export async function readRequest<T extends z.ZodType>(
   c: Context<HttpEnv>,
   { settings, encoder }: BodyReader,
@@ -55,7 +55,7 @@ async function readBytes(request: Request, limitBytes: number): Promise<Body> {
   const structure = new JsonStructure();
   const read = async () => {
     let length = 0;
-    // Throwing out of the loop cancels the stream.
+    // Leaving the loop by an exception cancels the stream.
     for await (const chunk of body ?? []) {
       length += chunk.length;
       if (length > limitBytes) throw tooLarge();

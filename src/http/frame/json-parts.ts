@@ -6,7 +6,7 @@ const encoder = new TextEncoder();
 /** Characters per chunk. */
 const CHUNK = 2 ** 16;
 
-/** Parts are produced as the client reads (backpressure). */
+/** Streams a response; parts are produced only as fast as the client reads. */
 export function jsonParts(c: Context<HttpEnv>, parts: Iterator<string>): Response {
   let { text, isLast } = chunkOf(parts);
   const type = { "Content-Type": "application/json" };

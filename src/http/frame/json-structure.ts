@@ -2,20 +2,20 @@
 import { badRequest } from "./errors.ts";
 
 const MAX_DEPTH = 128;
-/** Each costs JSON.parse up to a microsecond. */
+/** Maximum strings in a body; each takes JSON.parse up to a microsecond. */
 const MAX_STRINGS = 2 ** 17;
-/** Elements, fields, arrays and objects; most values are token ids. */
+/** Maximum elements, fields, arrays and objects in a body; most are token ids. */
 const MAX_VALUES = 2 ** 20;
-/** More than a body of the default size can contain if every character is escaped as \uXXXX. */
+/** Maximum escapes in a body; a body of the default size with every character escaped as \uXXXX has fewer. */
 const MAX_ESCAPES = 2 ** 22;
-/** Limits of a few milliseconds in JSON.parse: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
+/** Sizes that take JSON.parse a few milliseconds: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
 const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];
-/** Maximum run of digits or whitespace between strings, commas and brackets. */
+/** Maximum consecutive bytes of digits or whitespace outside strings. */
 const MAX_RUN = 2 ** 16;
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 const [STRING, COMMA, BEGIN, END] = [1, 2, 3, 4];
-/** The kind of each byte; 0 if insignificant. */
+/** The kind of each byte that matters to the structure; 0 for all other bytes. */
 const marks = new Uint8Array(256);
 for (const [mark, kind] of Object.entries({
   '"': STRING,

@@ -21,7 +21,7 @@ export class LazyBatches {
     this.#log = log;
   }
 
-  /** Throws ApiError if the store cannot be opened. */
+  /** The batches; opens the store if necessary. Throws ApiError if that fails. */
   get open(): Batches {
     if (this.#isStopped) throw draining();
     try {
@@ -41,7 +41,7 @@ export class LazyBatches {
     }
   }
 
-  /** The batches if a store exists on disk. */
+  /** The batches, opened if their store exists on disk; otherwise undefined. */
   get existing(): Batches | undefined {
     return existsSync(databaseIn(this.#folder)) ? this.open : undefined;
   }

@@ -24,7 +24,7 @@ export type RequestTrack = {
   end(outcome: Outcome, usage: Usage | undefined): void;
 };
 
-/** A histogram. `counts`: per bucket, limits in seconds; the last one counts values above all limits. */
+/** A histogram. `limits`: upper bounds of its buckets in seconds; the last of `counts` is for values above them. */
 export type Latency = { name: string; limits: number[]; counts: number[]; count: number };
 
 /** Usage of a key since the server's start. */
@@ -42,7 +42,7 @@ export type Outcome = "done" | "refused" | "gone" | "failed";
 const seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 const tokenSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
-/** The label of requests without a known key. */
+/** Label of requests that have no valid key. */
 const NO_KEY = "";
 
 export class Metrics {
@@ -55,7 +55,7 @@ export class Metrics {
   readonly #collectives: Counter<"model">;
   readonly #sentBytes: Counter<"model">;
   readonly #collectiveSeconds: Counter<"model">;
-  /** By model, the ranks' cumulative traffic at their last step. */
+  /** Cumulative traffic among a model's ranks as of its last step, by model. */
   readonly #traffic = new Map<string, Traffic>();
   readonly #snapshotHits: Counter<"model">;
   readonly #snapshotMisses: Counter<"model">;
@@ -66,7 +66,7 @@ export class Metrics {
   readonly #interToken: Histogram<"key" | "model">;
   readonly #queue: Histogram<"key" | "model">;
   readonly #whole: Histogram<"key" | "model">;
-  /** The metrics with the label `key`. */
+  /** The metrics that have the label `key`. */
   readonly #ofKeys: readonly (Counter | Gauge | Histogram)[];
 
   constructor(models: ServedModels, admission: Admission) {
@@ -87,7 +87,7 @@ export class Metrics {
         labelNames: ["model", "state"],
         registers,
         collect() {
-          // Otherwise an unloaded model would keep its last value.
+          // Removes the values of unloaded models, which would otherwise stay.
           this.reset();
           collect(this);
         },
@@ -221,7 +221,7 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  /** The metrics that the caller may see, in Prometheus' text format. */
+  /** Returns the metrics that the caller may see, in Prometheus' text format. */
   async text({ name, owner }: Pick<Caller, "name" | "owner">): Promise<string> {
     if (owner) return await this.#registry.metrics();
     const own = new Registry();
@@ -234,7 +234,7 @@ export class Metrics {
     return await own.metrics();
   }
 
-  /** Usage of each key, by its name. */
+  /** Returns the usage of each key, by the key's name. */
   async use(): Promise<ReadonlyMap<string, KeyUse>> {
     const all = new Map<string, KeyUse>();
     const counters = {
@@ -252,7 +252,7 @@ export class Metrics {
     return all;
   }
 
-  /** The histograms of requests' latencies, of all keys and models together. */
+  /** Returns the histograms of request latencies, summed over keys and models. */
   async latencies(): Promise<Latency[]> {
     const named = {
       first_token: this.#firstToken,
@@ -276,7 +276,7 @@ export class Metrics {
     );
   }
 
-  /** Forgets the figures of all other keys, but for those with requests in progress. */
+  /** Removes the metrics of all keys but these and those with requests in progress. */
   async keepKeys(names: readonly string[]): Promise<void> {
     const { values: inProgress } = await this.#inProgress.get();
     const busy = inProgress.filter(({ value }) => value > 0).map(({ labels }) => labels.key);
@@ -297,7 +297,7 @@ export class Metrics {
     this.#snapshotMisses.inc({ model }, snapshots.misses);
   }
 
-  /** Ranks that were started again count from 0. */
+  /** Adds the traffic since the last call. Restarted ranks count from 0, so a lower count means a restart. */
   #countTraffic(model: string, traffic: Traffic): void {
     const last = this.#traffic.get(model) ?? noTraffic;
     const before = traffic.collectives < last.collectives ? noTraffic : last;
@@ -308,7 +308,7 @@ export class Metrics {
     this.#collectiveSeconds.inc({ model }, Math.max(0, ms / 1000));
   }
 
-  /** A request that got an error. */
+  /** Counts a request that was answered with an error. */
   refused(key: string | undefined, status: number, reason: string): void {
     this.#refusals.inc({ key: key ?? NO_KEY, status, reason });
   }

@@ -26,7 +26,7 @@ export async function readForm(
   refuseCompressed(request);
   const input = new FormInput(request.body ?? emptyBody());
   const fields = new Map<string, string>();
-  // The first boundary need not follow a line break.
+  // Prepends the line break of the searched delimiter, which the body's first boundary may lack.
   input.prepend("\r\n");
   await input.until(`\r\n--${boundary}`, MAX_HEAD_BYTES, ignored);
   for (let parts = 0; (await input.take(2)) === "\r\n"; parts++) {
@@ -50,7 +50,7 @@ export async function readForm(
 }
 
 async function partHead(input: FormInput): Promise<{ field: string; filename?: string }> {
-  // So that a head without headers also ends in an empty line.
+  // Prepends a line break, so that a part without headers also contains the searched empty line.
   input.prepend("\r\n");
   const head = await input.textUntil("\r\n\r\n", MAX_HEAD_BYTES);
   const disposition = /\r\ncontent-disposition:\s*form-data\s*;(.*)/i.exec(head)?.[1] ?? "";
@@ -60,7 +60,7 @@ async function partHead(input: FormInput): Promise<{ field: string; filename?: s
   return { field, ...(filename !== undefined && { filename }) };
 }
 
-/** Clients escape quotes in names as %22 or \", and encode non-ASCII names as `name*=utf-8''...`. */
+/** Returns a parameter, in which clients escape quotes as %22 or \", and non-ASCII text as `name*=utf-8''...`. */
 function parameter(disposition: string, name: string): string | undefined {
   const start = `(?:^|[;\\s])${name}`;
   const [, coded] = new RegExp(`${start}\\*=utf-8''([^;\\s]+)`, "i").exec(disposition) ?? [];
@@ -99,12 +99,12 @@ class FormInput {
     return text;
   }
 
-  /** Passes everything before the delimiter to the sink and skips the delimiter. */
+  /** Passes all bytes before the delimiter to the sink and skips the delimiter. */
   async until(mark: string, maxBytes: number, sink: FileSink): Promise<void> {
     let length = 0;
     for (;;) {
       const at = this.#bytes.indexOf(mark);
-      // The end of the buffer may be a partial delimiter.
+      // Keeps the last bytes of the buffer, which may be the beginning of a delimiter.
       const end = at >= 0 ? at : Math.max(0, this.#bytes.length - mark.length + 1);
       length += end;
       if (length > maxBytes) throw broken("has a field or a header that is too long");

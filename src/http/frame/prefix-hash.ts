@@ -4,10 +4,10 @@ import type { Chat, Conversation } from "../../conversation/conversation.ts";
 
 export const PREFIX_HEADER = "x-prefix-hash";
 
-/** Length of the hash, which only distinguishes chats. */
+/** Hexadecimal digits of the hash; enough to distinguish chats. */
 const LENGTH = 32;
 
-/** Hash of the messages up to the first user message; undefined for other prompts. */
+/** Hashes the messages up to the first user message; returns undefined if the prompt is not a chat. */
 export function prefixHash({ prompt }: Pick<Conversation, "prompt">): string | undefined {
   if (prompt.kind !== "chat") return undefined;
   const hasher = new Bun.CryptoHasher("sha256");

@@ -4,20 +4,20 @@ import type { Priority } from "../../engine/protocol.ts";
 
 const order: readonly Priority[] = ["LOW", "NORMAL", "HIGH"];
 
-/** Higher levels go first. */
+/** Returns the numeric level of a priority; a higher level is scheduled first. */
 export const levelOf = (priority: Priority) => order.indexOf(priority);
 
-/** Key, route and request may each limit the priority. */
+/** Returns the lowest of the priorities that the key, the route and the request allow. */
 export function lowestOf(...granted: readonly Priority[]): Priority {
   return order[Math.min(...granted.map(levelOf))]!;
 }
 
-/** The priority that an OpenAI request asks for by its service tier. */
+/** Returns the priority for the service tier of an OpenAI request. */
 export function askedPriority(tier: ServiceTier | undefined): Priority {
   return tier === "flex" ? "LOW" : "HIGH";
 }
 
-/** OpenAI's service tier of each priority. */
+/** OpenAI's name for each priority. */
 export const serviceTiers: Readonly<Record<Priority, ServiceTier>> = {
   LOW: "flex",
   NORMAL: "default",

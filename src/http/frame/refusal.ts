@@ -4,7 +4,7 @@ import { openAi } from "./dialect.ts";
 import type { HttpEnv } from "./env.ts";
 import { apiErrorOf } from "./errors.ts";
 
-/** The response to an error, in the route's dialect; recorded for the log. */
+/** Creates the response to an error, in the route's dialect, and records the error for the log. */
 export function refusalResponse(c: Context<HttpEnv>, error: unknown): Response {
   const answer = apiErrorOf(error);
   const dialect = c.get("dialect") ?? openAi;

@@ -8,7 +8,7 @@ import type { RequestRecord } from "./request-record.ts";
 /** Maximum characters of a logged text. */
 const MAX_TEXT = 1024;
 
-/** Requests for `quietPaths` are logged at level debug. */
+/** Logs each request once it has ended; requests for `quietPaths` only at level debug. */
 export function requestLog(
   log: Logger,
   quietPaths: ReadonlySet<string>,
@@ -25,7 +25,7 @@ export function requestLog(
       const ms = round(performance.now() - start);
       const { method, path } = c.req;
       const key = c.get("caller")?.name;
-      // Rejections while draining are not failures of the server.
+      // Errors while draining are expected, so they are not logged as failures.
       const hasFailed = status >= 500 && record.reason !== "draining";
       const level = quietPaths.has(path) ? "debug" : hasFailed ? "error" : "info";
       const request = { id, key, method, path: cut(path), status, ...readable(fields), ms };
@@ -36,7 +36,7 @@ export function requestLog(
   };
 }
 
-/** The client's id, if it is safe in headers and logs; otherwise a new one. */
+/** Returns the client's request id if it is safe in headers and logs; otherwise generates one. */
 export function requestId(given: string | undefined): string {
   return given !== undefined && /^[\w.:-]{1,128}$/.test(given)
     ? given

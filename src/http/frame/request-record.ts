@@ -1,7 +1,7 @@
 // The fields of a request's log line.
 import type { Priority } from "../../engine/protocol.ts";
 
-/** Filled in while the request is handled. */
+/** Fields of the log line, set while the request is handled. */
 export type RequestRecord = {
   readonly id: string;
   model?: string;
@@ -23,12 +23,12 @@ export type RequestRecord = {
     field: string | undefined;
   };
   finish?: string;
-  /** Only with --log-prompts. */
+  /** The prompt; set only with --log-prompts. */
   prompt?: unknown;
-  /** Short reason of a rejection. */
+  /** Short identifier of the error that the client got. */
   reason?: string;
-  /** Error message, for the operator. */
+  /** Error message for the operator. */
   error?: string;
-  /** Settles once the request has ended and is counted, if that is after the handler has returned. */
+  /** Settles when a response that outlives its handler has ended and its tokens are counted. */
   over?: Promise<void>;
 };

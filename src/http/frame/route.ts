@@ -19,32 +19,32 @@ export type Route = {
   request?: z.ZodType;
   /** Media type of a request that is not JSON. */
   requestType?: "multipart/form-data";
-  /** A valid request body. */
+  /** Example of a request body, for the documentation. */
   example?: object;
   response?: z.ZodType;
-  /** Shape of errors and events; OpenAI's by default. */
+  /** Format of errors and events; OpenAI's by default. */
   dialect?: Dialect;
-  /** The data of one server-sent event, if the response can be streamed. */
+  /** Schema of a server-sent event's data; set if the response can be streamed. */
   event?: z.ZodType;
   /** Media type of a response that is not JSON. */
   mediaType?: string;
-  /** Error statuses besides 401 and 403, which every route that needs a key may return. */
+  /** Error statuses in addition to 401 and 403, which every route that needs a key may return. */
   errors?: readonly number[];
-  /** Statuses besides 200 that return `response`. */
+  /** Success statuses in addition to 200, with the same response schema. */
   alsoStatus?: readonly number[];
   /** Required access: none, any key, or a key that may manage the server. */
   access: "open" | "key" | "owner";
   /** Whether requests count against the key's limits. */
   isLimited?: boolean;
-  /** Maximum priority of its requests, regardless of the key's tier. Default: HIGH. */
+  /** Maximum priority of the route's requests, regardless of the key's tier. Default: HIGH. */
   priority?: Priority;
-  /** The field that holds the prompt, for error messages. */
+  /** The request field that holds the prompt, for error messages. */
   promptParam?: PromptParam;
-  /** Whether batches may contain requests for it. */
+  /** Whether batches may contain requests for this route. */
   isForBatches?: boolean;
-  /** Whether new requests are rejected while draining. Generation routes check this themselves. */
+  /** Whether the app rejects new requests while the server drains. Handlers of generation routes do so themselves. */
   isClosedByDrain?: boolean;
-  /** Whether requests are logged only at debug level. */
+  /** Whether requests of this route are logged only at debug level. */
   isQuiet?: boolean;
   handler(serving: Serving, priority: Priority): Handler<HttpEnv>;
 };

@@ -17,13 +17,13 @@ import type { Metrics } from "./metrics.ts";
 /** Reads request bodies. */
 export type BodyReader = { settings: Settings; encoder: Encoder };
 
-/** Finds and loads models; `env` locates the model cache and the hub. */
+/** Parts for finding and loading models; `env` locates the model cache and the hub. */
 export type Models = { models: ServedModels; env: Environment };
 
 /** Runs models. */
 export type Runtime = Models & {
   engine: EngineClient;
-  /** Set if models are divided among several processes. */
+  /** The processes that a model is divided among; undefined if it runs in one process. */
   ranks: RankGroup | undefined;
   admission: Admission;
   /** Number of errors outside of any request. */
@@ -33,14 +33,14 @@ export type Runtime = Models & {
 /** Manages API keys. */
 export type Keys = { ring: KeyRing; metrics: Metrics };
 
-/** Generates with a model. */
+/** Parts for generating with a model. */
 export type Generating = BodyReader &
   Runtime &
   Keys & {
     grammars: Grammars;
     feed: EngineFeed;
     responses: StoredResponses;
-    /** Silence in a stream after which a heartbeat is sent. */
+    /** Milliseconds without events after which a stream gets a heartbeat. */
     heartbeatMs: number;
     log: Logger;
   };
@@ -50,6 +50,6 @@ export type BatchStore = { batches: LazyBatches };
 
 export type Serving = Generating &
   BatchStore & {
-    /** The server's URL, once it listens. */
+    /** The server's URL; undefined until it listens. */
     url: string | undefined;
   };

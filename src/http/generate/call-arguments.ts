@@ -1,6 +1,6 @@
 // Parses the arguments of a tool call, for APIs that return them as a JSON value.
 
-/** Undefined if the token limit truncated them. */
+/** Returns the parsed arguments; undefined if the token limit cut them off. */
 export function callArguments(text: string): Record<string, unknown> | undefined {
   try {
     return JSON.parse(text);

@@ -16,7 +16,7 @@ import type { Generating } from "../frame/serving.ts";
 export type Codec<T extends { stream: boolean }> = {
   dialect: Dialect;
   request: z.ZodType<T>;
-  /** Throws an ApiError if the request names objects that do not exist. */
+  /** Translates a request; throws an ApiError if it names a nonexistent object, such as a previous response. */
   exchange(request: T, serving: Generating, c: Context<HttpEnv>): Exchange;
 };
 
@@ -29,7 +29,7 @@ export type ResponseContext = {
   /** Unix time, in seconds. */
   created: number;
   model: ServedModel;
-  /** The priority that the conversation was granted. */
+  /** The priority that the request got. */
   priority: Priority;
   /** Token ids of each prompt. */
   prompts: readonly Uint32Array[];
@@ -38,13 +38,13 @@ export type ResponseContext = {
 
 export type ResponseWriter = {
   whole(answers: readonly Answer[], usage: Usage): object;
-  /** The first events of a stream. */
+  /** Returns the first events of a stream. */
   opening(): object[];
   events(said: AnswerEvents): object[];
-  /** The last events of a stream. */
+  /** Returns the last events of a stream. */
   closing(usage: Usage): object[];
-  /** The last events of a stream that fails. */
+  /** Returns the last events of a stream that fails. */
   failure(error: ApiError): object[];
-  /** An event for heartbeats; if absent, an SSE comment is sent, which clients ignore. */
+  /** Returns an event for heartbeats; without it, heartbeats are SSE comments, which clients ignore. */
   heartbeat?(): object;
 };

@@ -5,7 +5,7 @@ import { badRequest } from "../frame/errors.ts";
 
 type ConstraintFields = StructuredFields & { response_format?: ResponseFormat | undefined };
 
-/** Undefined if the answer is unconstrained. */
+/** Returns the constraint, or undefined if the request has none. */
 export function constraintOf(asked: ConstraintFields): Constraint | undefined {
   const { response_format: form, structured_outputs: outputs = {} } = asked;
   const found: Constraint[] = [];
@@ -49,7 +49,7 @@ type Form = Omit<Constraint, "param">;
 
 const anyObject: JsonSchema = { type: "object" };
 
-/** Some clients send the schema as a JSON string. */
+/** Parses the schema if the client has sent it as a JSON string. */
 function parsed(schema: JsonSchema | string, param: string): JsonSchema {
   if (typeof schema !== "string") return schema;
   try {

@@ -23,12 +23,12 @@ import type { Generating } from "../frame/serving.ts";
 import type { Codec, ResponseWriter } from "./codec.ts";
 import { Generation } from "./generation.ts";
 
-/** `ceiling`: the maximum priority of the route, regardless of the caller's tier. */
+/** Creates a codec's handler. `ceiling`: the route's maximum priority, regardless of the caller's tier. */
 export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
   return (serving: Generating, ceiling: Priority): Handler<HttpEnv> =>
     async (c) => {
       const request = await readRequest(c, serving, codec.request);
-      // Yields: thousands of messages take tens of milliseconds before and after this point.
+      // Lets other requests run: thousands of messages take tens of milliseconds before and after this point.
       await new Promise(setImmediate);
       return await answered(c, serving, ceiling, codec, request);
     };
@@ -132,7 +132,7 @@ function eventSource(
     },
     close() {
       c.get("record").finish = finishOf(ends);
-      // Closed before the end without an error: the client has disconnected.
+      // A stream that closes early without an error means that the client has disconnected.
       generation.end(failure ?? (done ? undefined : new ClientGoneError()));
     },
   };
@@ -146,7 +146,7 @@ function finishOf(ends: readonly End[]): string {
   return [...new Set(ends.map(({ reason }) => reason))].join(",");
 }
 
-/** The request field that a token of a chat's prompt comes from. */
+/** Returns the request field that the token at index `at` of a chat's prompt comes from. */
 function fieldOf(
   { prompt }: Conversation,
   { text }: ServedModel,

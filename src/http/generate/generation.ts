@@ -23,7 +23,7 @@ import { tokenText } from "./token-text.ts";
 /** The engine's work for a request. */
 type Work = {
   readonly usage: Usage;
-  /** Settles once the engine has finished or aborted it. */
+  /** Settles once the engine has finished or aborted the work. */
   readonly over?: Promise<unknown>;
   abort(error?: Error): void;
 };
@@ -32,14 +32,14 @@ export class Generation {
   readonly #c: Context<HttpEnv>;
   readonly #serving: Generating;
   readonly #over = Promise.withResolvers<void>();
-  /** Resolved once the final token count is known: after an abort, a few more tokens may come. */
+  /** Resolves once the final token count is known: an aborted request may still generate a few tokens. */
   readonly #counted = Promise.withResolvers<void>();
   #generatedTokens = 0;
-  /** Rejects when the request is aborted, for `wait`. */
+  /** Rejects when the request is aborted, so that `wait` rejects too. */
   readonly #aborted = Promise.withResolvers<never>();
   readonly #abortController = new AbortController();
   readonly #entry;
-  /** The client for fair sharing; undefined without keys, when all clients count as one. */
+  /** The client's key, for fair sharing; undefined without keys, when all clients count as one. */
   readonly client: string | undefined;
   readonly #track;
   #endUse = () => {};
@@ -51,7 +51,7 @@ export class Generation {
   #ended = false;
   readonly #startMs = performance.now();
 
-  /** Throws if the request is not admitted. */
+  /** Admits the request, or throws. */
   constructor(c: Context<HttpEnv>, serving: Generating, tier: Priority) {
     this.client = serving.ring.open ? undefined : c.get("caller").name;
     const entry = serving.admission.enter(this.client, c.get("isLine"));
@@ -67,7 +67,7 @@ export class Generation {
     c.get("record").tier = tier;
     this.#aborted.promise.catch(() => {});
     signal.addEventListener("abort", this.#onGone);
-    // The client may have disconnected while its body was read.
+    // The abort event is missed if the client disconnected while its body was read.
     if (signal.aborted) this.#onGone();
     entry.name = c.get("record").id;
     entry.onAbort = (error) => this.abort(error);
@@ -79,7 +79,7 @@ export class Generation {
     }
   }
 
-  /** Waits until the model is loaded. `keepAliveMs`: how long it then stays loaded without requests. */
+  /** Waits until the model is loaded. `keepAliveMs`: how long the model then stays loaded without requests. */
   async use(name: string, keepAliveMs?: number): Promise<ServedModel> {
     const use = this.#serving.models.use(name, keepAliveMs);
     this.#endUse = () => void use.then(({ end }) => end()).catch(() => {});
@@ -90,7 +90,7 @@ export class Generation {
     return model;
   }
 
-  /** Aborts work outside the engine together with the request. */
+  /** Signal that aborts work outside the engine together with the request. */
   get signal(): AbortSignal {
     return this.#abortController.signal;
   }
@@ -119,7 +119,7 @@ export class Generation {
     }
   }
 
-  /** Starts the engine's work. `fieldOf`: maps an index of a prompt token to its request field. */
+  /** Starts the engine's work. `fieldOf`: returns the request field that contains the prompt token at an index. */
   begin<T extends Work>(
     make: (watcher: AnswersWatcher) => T,
     fieldOf: (at: number) => string | undefined = () => undefined,
@@ -147,7 +147,7 @@ export class Generation {
       },
     });
     this.#work = work;
-    // Prompts sent as token ids are not charged yet.
+    // Charges the key for prompts that were sent as token ids, since encoding has not charged them.
     this.#c.get("lease")?.use(work.usage.promptTokens - this.#encodedTokens);
     return work;
   }
@@ -159,12 +159,12 @@ export class Generation {
     this.#work?.abort(error);
   }
 
-  /** Keeps the lease until `end`, for a response that streams after its handler has returned. */
+  /** Keeps the lease of the key's limits until `end`, since the response streams after its handler has returned. */
   continues(): void {
     this.#c.get("lease")?.endWith(this.#over.promise);
   }
 
-  /** Releases everything. */
+  /** Releases all that the request holds. */
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;

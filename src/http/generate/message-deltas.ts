@@ -13,7 +13,7 @@ export const finishReasons: Readonly<Record<End["reason"], FinishReason>> = {
   calls: "tool_calls",
 };
 
-/** Empty for events that have no delta. */
+/** Converts an event to deltas; returns none if the API has no delta for it. */
 export function deltasOf(event: AnswerEvent): Delta[] {
   switch (event.kind) {
     case "text":

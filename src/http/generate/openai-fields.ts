@@ -43,7 +43,7 @@ export function offeredTool({ function: asked }: AskedTool): OfferedTool {
 
 const noArguments = { properties: {}, additionalProperties: false };
 
-/** Arguments are always an object, even if the schema omits the type. */
+/** Returns a function's parameters as a JSON schema of an object, even if the type is missing. */
 export function objectSchema(
   parameters: Record<string, unknown> = noArguments,
 ): Record<string, unknown> {

@@ -13,14 +13,14 @@ import { Generation } from "./generation.ts";
 
 export type PrefillModel = {
   model: string;
-  /** How long the model stays loaded without requests. */
+  /** Milliseconds that the model stays loaded without requests. */
   keepAliveMs?: number | undefined;
 };
 
-/** The outputs to read for each prompt. */
+/** Which outputs are read for each prompt. */
 export type PrefillReading = Pick<EngineRequest, "pooling"> &
   Pick<PrefillsRequest, "shareHead"> & {
-    /** Tokens whose logits at the last position are returned. */
+    /** Token ids whose logits at the prompt's last position are returned. */
     logitsOf?: readonly number[];
   };
 
@@ -29,7 +29,7 @@ export type Prefill = {
   /** Time spent waiting for the model to load. */
   loadMs: number;
   encode(work: EncodeWork): Promise<Encoded>;
-  /** May be called once. */
+  /** Computes the prompts; may be called once. */
   read(prompts: readonly Uint32Array[], reading: PrefillReading): Promise<EngineEvent[]>;
 };
 

@@ -9,7 +9,7 @@ export function signatureOf(thought: string, isOmitted: boolean): string {
   return HASH + createHash("sha256").update(thought).digest("base64");
 }
 
-/** Restores the thought from what the client returned. */
+/** Restores the thought from the text or the signature that the client sent back. */
 export function thoughtOf({
   thinking,
   signature,

@@ -4,7 +4,7 @@ import type { Tokenizer } from "../../text/tokenizer/tokenizer.ts";
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** Control tokens yield their written form. */
+/** Returns a token's bytes; for a control token, its name in the vocabulary, such as <|im_end|>. */
 export function tokenBytes(tokenizer: Tokenizer, token: number): Uint8Array {
   const written = tokenizer.decoder.isControl(token)
     ? undefined
@@ -12,12 +12,12 @@ export function tokenBytes(tokenizer: Tokenizer, token: number): Uint8Array {
   return written ?? encoder.encode(tokenizer.tokenOf(token) ?? "");
 }
 
-/** Incomplete characters become U+FFFD. */
+/** Returns a token's text, with U+FFFD for incomplete characters. */
 export function tokenText(tokenizer: Tokenizer, token: number): string {
   return decoder.decode(tokenBytes(tokenizer, token));
 }
 
-/** JSON cannot express -Infinity; OpenAI sends -9999 for very unlikely tokens. */
+/** Makes a log-probability finite: JSON cannot express -Infinity; OpenAI sends -9999 for very unlikely tokens. */
 export function finiteLogprob(logprob: number): number {
   return Math.max(logprob, -9999);
 }

@@ -12,7 +12,7 @@ export const ollamaDialect: Dialect = {
   prefix: "/api/",
 };
 
-/** Error messages that name Ollama's endpoints instead of OpenAI's. */
+/** Messages by error code that name Ollama's endpoints instead of OpenAI's. */
 const messages: Readonly<Record<string, string>> = {
   model_not_found: "model not found: GET /api/tags lists the available models",
   no_chat_template: "The model has no chat template: use /api/generate with raw.",

@@ -32,7 +32,7 @@ export function ollamaEmbed(serving: Generating, ceiling: Priority) {
   };
 }
 
-/** The older endpoint, for one text. */
+/** Handles the older endpoint, which embeds a single text. */
 export function ollamaEmbeddings(serving: Generating, ceiling: Priority) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, OllamaEmbeddingsRequest);

@@ -44,7 +44,7 @@ const generateCodec: Codec<OllamaGenerateRequest> = {
 export const ollamaChat = handlerOf(chatCodec, ({ messages }) => messages.length === 0, chatLine);
 export const ollamaGenerate = handlerOf(generateCodec, ({ prompt }) => prompt === "", generateLine);
 
-/** An empty request loads the model, or unloads it. */
+/** Handles a request; one without a prompt only loads or unloads the model. */
 function handlerOf<T extends Request>(
   codec: Codec<T>,
   saysNothing: (request: T) => boolean,
@@ -75,7 +75,7 @@ async function loadedOrUnloaded(
   return "load";
 }
 
-/** Only the owner may decide what stays in memory. */
+/** Returns the requested keep-alive time only for the owner, since it decides which models stay in memory. */
 export function keepAliveOf(
   { keep_alive }: { keep_alive?: number | undefined },
   c: Context<HttpEnv>,
@@ -140,13 +140,13 @@ function promptOf({ prompt, system, raw, think }: OllamaGenerateRequest): Conver
   };
 }
 
-/** Maps Ollama's levels to OpenAI's names, which chat templates know. */
+/** Maps Ollama's thinking levels to OpenAI's names, which chat templates know. */
 function thinkingOf(think: Request["think"]): Pick<Chat, "thinks" | "effort"> {
   if (typeof think !== "string") return { thinks: think };
   return { thinks: true, effort: think === "max" ? "xhigh" : think };
 }
 
-/** A tool result without a call id is matched to the next open call, of the same name if it has one. */
+/** Converts messages. A tool result answers the first open call of its tool's name, or else the first open call. */
 function messagesIn(asked: readonly OllamaMessage[]): Message[] {
   let open: { id: string | undefined; name: string }[] = [];
   return asked.map((message): Message => {

@@ -25,7 +25,7 @@ import { readRequest } from "../frame/json-body.ts";
 import type { BodyReader, Models, Runtime } from "../frame/serving.ts";
 import { knownOf, sourceOf } from "../owner/known-models.ts";
 
-/** Clients compare this with the minimum version they support. */
+/** The version of Ollama's API; clients check whether it is new enough. */
 const ollamaVersion = "0.12.11";
 
 export function ollamaVersionHandler() {
@@ -43,14 +43,14 @@ export function listTags({ models }: Models) {
       const size = totalBytes(files);
       const modified_at = new Date(createdMs).toISOString();
       listed.push({ ...modelFields(name, source), size, modified_at });
-      // Reading the headers of weights is slow: yields to the event loop between models.
+      // Yields to the event loop between models, since reading the headers of weights is slow.
       await new Promise((resolve) => setImmediate(resolve));
     }
     return c.json({ models: listed } satisfies OllamaTags);
   };
 }
 
-/** Lists only loaded models; GET /ps has more for the owner. */
+/** Lists the loaded models; GET /ps tells the owner more. */
 export function listLoaded({ models, engine }: Runtime) {
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { backend } = await engine.inspect();
@@ -75,10 +75,10 @@ export function showModel(serving: BodyReader & Models) {
     const source = models.sourceOf(name);
     const about = knownOf(source);
     const { architecture = "", parameters, contextLength } = about?.description ?? {};
-    // The server may use another template than the model's own.
+    // A loaded model may use a template other than the one in its files.
     const template = models.loadedText(name)?.template ?? about?.template ?? "";
     const loaded = models.loaded().find((each) => each.source === source);
-    // The server's memory may allow less than the trained context length.
+    // The server may lack the memory for the context length that the model was trained for.
     const length = loaded?.info.maxLength ?? contextLength;
     const listed = models.list().find((each) => each.name === name);
     return c.json({
@@ -141,14 +141,14 @@ function detailsOf(source: ModelSource): OllamaDetails {
   };
 }
 
-/** Tools always work: a template without tools gets a default tool-call format in the prompt. */
+/** Returns a model's capabilities, always with tools: templates without them get a default tool-call format. */
 function capabilitiesOf(embeds: boolean, template: string): OllamaShow["capabilities"] {
   if (embeds) return ["embedding"];
   if (template === "") return ["completion"];
   return ["completion", "tools", ...(thinks(template) ? ["thinking" as const] : [])];
 }
 
-/** Represents infinity as a date that clients can parse. */
+/** Formats a Unix time; infinity becomes a date that clients can parse. */
 function timeOf(ms: number): string {
   return Number.isFinite(ms) ? new Date(ms).toISOString() : "9999-12-31T23:59:59Z";
 }

@@ -21,7 +21,7 @@ export function ollamaPull(serving: BodyReader & { env: Environment; heartbeatMs
   const { env, heartbeatMs } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model: name, stream } = await readRequest(c, serving, OllamaPullRequest);
-    // Ollama's names of Hugging Face repos.
+    // Removes the prefixes that Ollama's clients put before the name of a Hugging Face repo.
     const short = name.replace(/^(https:\/\/)?(hf\.co|huggingface\.co)\//, "");
     const repo = parseRepoName(fullName(short, env));
     if (!repo?.id.includes("/")) {
@@ -75,12 +75,12 @@ function pullSource(lines: PullLines, onClose: (error: unknown) => void): EventS
   };
 }
 
-/** Only the owner can pull, but the error must not reveal the cache's path. */
+/** Creates the error of a failed pull without the cache's path, which is not revealed even to the owner. */
 function unpulled({ message }: HubError, cache: string): ApiError {
   return new ApiError(502, printable(message.replaceAll(cache, "the cache")));
 }
 
-/** The status lines of a pull. Of the byte counts, only the latest is queued. */
+/** Queues the status lines of a pull; of the byte counts only the latest. */
 class PullLines {
   last: OllamaPullStatus = { status: "pulling manifest" };
   #waiting: OllamaPullStatus[] = [];
@@ -100,13 +100,13 @@ class PullLines {
     );
   }
 
-  /** The next line; undefined at the end. */
+  /** Returns the next line; undefined at the end. */
   async next(): Promise<OllamaPullStatus | undefined> {
     while (this.#waiting.length === 0 && !this.#over) {
       await this.#wake.promise;
       this.#wake = Promise.withResolvers();
     }
-    // Throttles byte counts.
+    // Limits how often byte counts are sent.
     if (this.#waiting[0]?.digest !== undefined) {
       const leftMs = this.#toldMs + PROGRESS_MS - performance.now();
       await Promise.race([Bun.sleep(Math.max(0, leftMs)), this.#ended.promise]);

@@ -28,7 +28,7 @@ import { ollamaChat, ollamaGenerate } from "./generate.ts";
 import { deleteModel, listLoaded, listTags, ollamaVersionHandler, showModel } from "./models.ts";
 import { ollamaPull } from "./pull.ts";
 
-/** Fields shared by all these routes. */
+/** Properties shared by all of Ollama's routes. */
 const ollama = { tag: "Ollama", dialect: ollamaDialect, access: "key" } as const;
 
 export const ollamaRoutes: readonly Route[] = [

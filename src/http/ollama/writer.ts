@@ -11,12 +11,12 @@ import type { Exchange, ResponseContext, ResponseWriter } from "../generate/code
 import { chatLogprobs } from "../openai/chat.ts";
 import { ollamaError } from "./dialect.ts";
 
-/** The content of one line. */
+/** Content of one line of the response. */
 export type Said = { text?: string; thought?: string; calls?: OllamaCall[] };
 
 type Line = Omit<OllamaChatResponse, "message">;
 
-/** `lineOf` converts content to the API's fields. */
+/** Writes a reply. `lineOf` converts the content of a line to the API's fields. */
 export function ollamaWriter(
   { logprobs: isAskedLogprobs }: { logprobs: boolean },
   c: Context<HttpEnv>,
@@ -63,7 +63,7 @@ export function ollamaWriter(
   };
 }
 
-/** Buffers calls: each is sent as a whole, and not at all if the token limit cut it off. */
+/** Buffers tool calls, so that each is sent whole, or not at all if the token limit cut it off. */
 class CallLines {
   #count = 0;
   #open: { id: string; name: string; arguments: string } | undefined;

@@ -106,7 +106,7 @@ function noBatch(hint: string): ApiError {
   return new ApiError(404, `The batch does not exist: ${hint}`, details);
 }
 
-/** Batches of other keys count as nonexistent. */
+/** Returns the batch in the path; throws if it belongs to another key, as if it did not exist. */
 function ownBatch(c: Context<HttpEnv>, batches: LazyBatches): Batch {
   const batch = batchOf(c, batches);
   if (batch?.owner === c.get("caller").name) return batch;

@@ -43,7 +43,7 @@ export type ChatFields = Pick<
   "messages" | "add_generation_prompt" | "continue_final_message" | "chat_template_kwargs"
 > & { reasoning_effort?: ChatRequest["reasoning_effort"] };
 
-/** A chat without tools. */
+/** Converts the request to a chat, except for its tools. */
 export function chatOf(asked: ChatFields): Chat {
   return {
     kind: "chat",

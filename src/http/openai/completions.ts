@@ -18,7 +18,7 @@ import { commonOf } from "../generate/openai-fields.ts";
 import { finiteLogprob, tokenText } from "../generate/token-text.ts";
 import { fingerprint, usageOf } from "../generate/usage.ts";
 
-/** OpenAI's default for `max_tokens`. */
+/** Maximum tokens if the request has no `max_tokens`, as in OpenAI's API. */
 const PRESET_TOKENS = 16;
 
 export const completionCodec: Codec<CompletionRequest> = {
@@ -103,12 +103,12 @@ function completionWriter(request: CompletionRequest, context: ResponseContext):
 
 type Written = Pick<Answer, "index" | "tokens" | "scores">;
 
-/** Text completions contain neither thoughts nor calls. */
+/** Returns the text; a text completion has no thoughts or tool calls. */
 function textOf(parts: AnswerEvents["events"] | Answer["parts"]): string {
   return parts.map((part) => (part.kind === "text" ? part.text : "")).join("");
 }
 
-/** The four parallel lists of a text completion's log-probabilities. */
+/** Collects a text completion's log-probabilities, which the API returns as four parallel lists. */
 class LogprobWriter {
   readonly written: CompletionLogprobs = {
     tokens: [],
@@ -117,7 +117,7 @@ class LogprobWriter {
     text_offset: [],
   };
   readonly #tokenizer: Tokenizer;
-  /** Characters so far, including the echoed prompt. */
+  /** Offset of the next token in the text, including the echoed prompt. */
   offset: number;
 
   constructor(tokenizer: Tokenizer, offset: number) {
@@ -127,7 +127,7 @@ class LogprobWriter {
 
   prompt(ids: Uint32Array, scores: readonly PromptLogprob[]): void {
     for (const [i, id] of ids.entries()) {
-      // The first token has no logprob: nothing precedes it.
+      // The first prompt token has no log-probability, because nothing precedes it.
       const { logprob, top } = scores[i - 1] ?? {};
       this.#add(id, logprob, top);
     }
@@ -148,7 +148,7 @@ class LogprobWriter {
 
   #record(top: readonly TopToken[]): Record<string, number> {
     return Object.fromEntries(
-      // If tokens have the same text, the likelier one wins.
+      // Likelier tokens come last, so that they win if several tokens have the same text.
       top.toReversed().map(({ token, logprob }) => {
         return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
       }),

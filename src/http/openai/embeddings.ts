@@ -37,7 +37,7 @@ export type EmbeddingInput = PrefillModel & {
 export type Embedded = {
   model: string;
   vectors: Float32Array[];
-  /** Total of all texts. */
+  /** Number of tokens of all texts. */
   tokens: number;
   /** Time spent waiting for the model to load. */
   loadMs: number;
@@ -57,7 +57,7 @@ export async function embedded(
     }
     const prompts = await textTokens({ prompts: input }, model, encode);
     const events = await read(prompts, embedding);
-    // The engine's answer tells the model's dimensions.
+    // The model's vector size is known only from the engine's answer.
     const { length } = events[0]!.vector!;
     if (dimensions !== undefined && dimensions > length) {
       const message = `Invalid 'dimensions': expected at most ${length}, the size of the model's vectors.`;

@@ -70,7 +70,7 @@ export function getFile({ batches }: BatchStore) {
 export function fileContent({ batches }: BatchStore) {
   return (c: Context<HttpEnv>): Response => {
     const path = batches.open.store.pathOf(readableFile(c, batches).id);
-    // Another program may have removed it from the folder.
+    // Another program may have removed the file from the folder.
     if (!existsSync(path)) throw unknownFile();
     return new Response(Bun.file(path).stream(), {
       headers: { "Content-Type": "application/octet-stream", "Transfer-Encoding": "chunked" },
@@ -86,7 +86,7 @@ export function deleteFile({ batches }: BatchStore) {
   };
 }
 
-/** Files of other keys count as nonexistent. */
+/** Returns the file in the path; throws if it belongs to another key, as if it did not exist. */
 function ownFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   return fileOf(c.get("caller").name, c, batches);
 }
@@ -96,7 +96,7 @@ function readableFile(c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   return fileOf(owner ? undefined : name, c, batches);
 }
 
-/** `key`: the required owner; undefined for any. */
+/** Returns the file in the path. `key`: its required owner; undefined allows any. */
 function fileOf(key: string | undefined, c: Context<HttpEnv>, batches: LazyBatches): StoredFile {
   const file = batches.open.store.file(key, c.req.param("id") ?? "");
   if (file) return file;
@@ -108,7 +108,7 @@ function unknownFile(): ApiError {
   return new ApiError(404, message, { param: "id", code: "file_not_found" });
 }
 
-/** A page of a list. */
+/** Returns one page of a list, in OpenAI's format. */
 export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   return {
     object: "list" as const,
@@ -119,7 +119,7 @@ export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   };
 }
 
-/** The form fields as the equivalent JSON. */
+/** Converts the form's fields to the JSON object that they stand for. */
 function fieldsOf(fields: ReadonlyMap<string, string>): object {
   const anchor = fields.get("expires_after[anchor]");
   const seconds = fields.get("expires_after[seconds]");

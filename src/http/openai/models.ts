@@ -25,7 +25,7 @@ function wireModel({ name, maxLength, createdMs }: ListedModel): Model {
     object: "model",
     created: Math.floor(createdMs / 1000),
     owned_by: name.includes("/") ? name.split("/")[0]! : "mlx-serve",
-    // Unknown until the model is loaded.
+    // The context length is unknown until the model is loaded.
     ...(maxLength !== undefined && { max_model_len: maxLength }),
   };
 }

@@ -59,14 +59,14 @@ export function score(serving: Generating, ceiling: Priority) {
   };
 }
 
-/** One query per document, or one for all. */
+/** Queries and documents to score: one query per document, or one for all. */
 type Pairs = {
   queries: readonly string[];
   documents: readonly string[];
   instruction?: string | undefined;
 };
 
-/** `tokens`: total of all prompts. */
+/** Scores of the pairs. `tokens`: number of tokens of all prompts. */
 type Scores = { scores: number[]; tokens: number };
 
 async function scored(

@@ -25,7 +25,7 @@ export function newItemId(part: Part, tools: ResponseTools): string {
   return `${prefixes[kind]}_${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
-/** `isCutOff`: whether the token limit ended the answer in this part. */
+/** Returns the status of a part. `isCutOff`: whether the token limit ended the answer in this part. */
 export function statusOf(part: Part, isCutOff: boolean): Status {
   const isIncomplete = part.kind === "call" ? part.isCutOff === true : isCutOff;
   return isIncomplete ? "incomplete" : "completed";
@@ -65,7 +65,7 @@ function textPart(text: string): Extract<ContentPart, { type: "output_text" }> {
 
 /** Turns answer events into events of items; at most one item is open at a time. */
 export class ItemEvents {
-  /** Completed items. */
+  /** Completed items, in order. */
   readonly done: OutputItem[] = [];
   readonly #options: ItemOptions;
   readonly #builder = new AnswerBuilder(0);
@@ -182,12 +182,12 @@ export class ItemEvents {
   }
 }
 
-/** The part with empty text or arguments. */
+/** Returns the part with empty text or arguments. */
 function emptied(part: Part): Part {
   return part.kind === "call" ? { ...part, arguments: "" } : { ...part, text: "" };
 }
 
-/** The item with empty content. */
+/** Returns the item with empty content, as it is sent when it begins. */
 function begun(item: OutputItem): OutputItem {
   return "content" in item ? { ...item, content: [] } : item;
 }

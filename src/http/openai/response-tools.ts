@@ -16,23 +16,23 @@ import { objectSchema } from "../generate/openai-fields.ts";
 export type ToolName = { name: string; namespace?: string | undefined };
 export type KnownTool = ToolName & { type: "function" | "custom" };
 
-/** The name that the model sees. */
+/** Returns the function name that the model sees for a tool, including its namespace. */
 export function flatName({ name, namespace }: ToolName): string {
   return namespace === undefined ? name : `${namespace}__${name}`;
 }
 
-/** Wraps the input of a custom tool's call as arguments. */
+/** Converts a custom tool's input to the arguments of its function. */
 export function customArguments(input: string): string {
   return JSON.stringify({ input });
 }
 
-/** The input of a custom tool's call; possibly partial, if the call was cut off. */
+/** Returns a custom tool's input from the arguments of its function; partial if they were cut off. */
 export function customInput(text: string): string {
   return new CustomInput().push(text);
 }
 
 const INPUT = /^\s*\{\s*"input"\s*:\s*"/;
-/** Matches characters and complete escapes; never splits a surrogate pair. */
+/** Matches characters and complete JSON escapes; never splits a surrogate pair. */
 const DECODABLE =
   /^(?:[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[\da-fA-F]{4}|\\u[dD][89abAB][\da-fA-F]{2}(?:\\u[\da-fA-F]{4}|(?=[^\\]|\\[^u])))*/;
 
@@ -76,7 +76,7 @@ export class ResponseTools {
     return this.#known.get(flat);
   }
 
-  /** The tools that the model may call, and the tool choice. */
+  /** Returns the tools that the model may call, and the tool choice. */
   choice(asked: ResponseToolChoice = "auto"): { tools: OfferedTool[]; toolChoice: ToolChoice } {
     const tools = this.#offered;
     if (typeof asked === "string") {
@@ -117,7 +117,7 @@ export class ResponseTools {
     );
   }
 
-  /** The grammar constrains the only argument as a regex; the model sees the grammar as written. */
+  /** Describes a custom tool's function. Its grammar constrains the argument as a regex; the model sees the grammar. */
   #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
     if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
     const { syntax, definition } = format;
@@ -135,7 +135,7 @@ export class ResponseTools {
   }
 }
 
-/** Total of all tools; grammars are parsed on the main thread. */
+/** Maximum characters of all grammars in a request, because they are parsed on the main thread. */
 const MAX_GRAMMAR_CHARS = 64 * 1024;
 
 const languages = { lark: "grammar in Lark's language", regex: "regular expression" } as const;

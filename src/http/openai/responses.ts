@@ -36,7 +36,7 @@ export const responsesCodec: Codec<ResponsesRequest> = {
   },
 };
 
-/** The items up to and including the previous response. */
+/** Returns all items of the conversation up to and including the previous response. */
 function itemsBefore(
   { previous_response_id: id }: ResponsesRequest,
   responses: StoredResponses,
@@ -52,7 +52,7 @@ function itemsBefore(
   return [...(stored.input as InputItem[]), ...output];
 }
 
-/** Assigns missing ids, which the list of input items needs. */
+/** Returns the input as items, each with an id, which the list of input items needs. */
 function itemsIn(input: ResponsesRequest["input"]): InputItem[] {
   const items: readonly InputItem[] =
     typeof input === "string" ? [{ type: "message", role: "user", content: input }] : input;
@@ -141,13 +141,13 @@ function messageOf(item: InputItem): Message {
   }
 }
 
-/** Agents return only the encrypted content. */
+/** Returns the text of a thought, restored from the encrypted content if the client returns only that. */
 function thoughtIn(item: Extract<InputItem, { type: "reasoning" }>): string {
   const thinking = (item.content ?? []).map(({ text }) => text).join("\n");
   return thoughtOf({ thinking, signature: item.encrypted_content ?? "" });
 }
 
-/** The schema has already rejected parts without text. */
+/** Converts content to parts, all of which have text: the schema has rejected others. */
 function partsOf(content: string | readonly object[]): Part[] {
   if (typeof content === "string") return [textPart(content)];
   return content.map((part) => {

@@ -17,9 +17,9 @@ import { offeredTool } from "../generate/openai-fields.ts";
 import { tokenText } from "../generate/token-text.ts";
 import { chatOf } from "./chat.ts";
 
-/** Minimum token limit. The limit is twice the context, so that clients can count a text before they truncate it. */
+/** Minimum of the token limit, which is twice the context, so that clients can count before they truncate. */
 const MIN_LIMIT = 2 ** 17;
-/** Tokens written at a time, which takes a few milliseconds. */
+/** Tokens written before yielding to the event loop, which takes a few milliseconds. */
 const PART = 1024;
 
 export function tokenize(serving: BodyReader & Models) {
@@ -66,7 +66,7 @@ type CountableWork =
   | Omit<EncodeWork & { kind: "texts" }, "maxTokens">
   | Omit<EncodeWork & { kind: "chat" }, "maxTokens">;
 
-/** Tokenizes a prompt, which may be longer than the context. */
+/** Tokenizes a prompt, which may be longer than the model's context. */
 export async function countableTokens(
   c: Context<HttpEnv>,
   { encoder }: BodyReader,

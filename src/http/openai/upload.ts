@@ -4,17 +4,17 @@ import type { Settings } from "../../config/settings.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import type { FileSink } from "../frame/multipart.ts";
 
-/** Bytes that an upload has received so far. */
+/** Bytes that an upload has received so far, and its key. */
 type Received = { readonly owner: string; bytes: number };
 
-/** One upload's share of its key's storage. */
+/** Reserves storage of its key for one upload. */
 export type UploadRoom = {
   /** Throws if more bytes exceed a limit. */
   grow(bytes: number): void;
   leave(): void;
 };
 
-/** The running uploads of all keys: their bytes count against the limits of the key. */
+/** The running uploads of all keys; their bytes count against the limits of their keys. */
 export class KeyUploads {
   readonly #limits: Pick<Settings, "maxFiles" | "maxFileSize" | "maxFileStorage">;
   readonly #uploads = new Set<Received>();
@@ -23,7 +23,7 @@ export class KeyUploads {
     this.#limits = limits;
   }
 
-  /** Throws if the key has reached its maximum number of files. */
+  /** Reserves a file for an upload; throws if the key has reached its maximum number of files. */
   begin(owner: string, stored: () => { files: number; bytes: number }): UploadRoom {
     const { maxFiles, maxFileSize, maxFileStorage } = this.#limits;
     if (stored().files + this.#of(owner).length >= maxFiles) {
@@ -89,7 +89,7 @@ export class Upload {
     return { filename: this.#filename, bytes: this.#bytes };
   }
 
-  /** Releases the reservation; a stored file counts on its own. */
+  /** Releases the reservation, since a stored file is counted in the store. */
   leave(): void {
     this.#room.leave();
   }

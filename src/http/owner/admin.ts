@@ -35,7 +35,7 @@ export function loadModel(serving: BodyReader & Models) {
   };
 }
 
-/** Removes the model's path: errors are reported to the owner, but file locations to no client. */
+/** Removes the model's path from an error message: the owner sees errors, but no client sees file locations. */
 export const withoutPath = (reason: string, { path }: Pick<ModelSource, "path">) =>
   reason.replaceAll(path, "the model");
 
@@ -49,7 +49,7 @@ export function unloadModel(serving: BodyReader & Models) {
   };
 }
 
-/** Returns false if the model was not loaded. */
+/** Unloads a model; returns false if it was not loaded. */
 export async function unload({ models }: Models, name: string): Promise<boolean> {
   return await models.unload(name).catch((error: unknown) => {
     if (!(error instanceof NoRoomError)) throw error;

@@ -14,7 +14,7 @@ import { type EventSource, streamResponse } from "../frame/event-stream.ts";
 import { readRequest } from "../frame/json-body.ts";
 import type { BodyReader, Runtime } from "../frame/serving.ts";
 
-/** Default concurrency levels of a sweep. */
+/** Concurrency levels of a sweep if the request has none. */
 const preset = [1, 2, 4, 8, 16];
 
 export function runBench(
@@ -23,7 +23,7 @@ export function runBench(
   let isRunning = false;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const request = await readRequest(c, serving, BenchRequest);
-    // Checked before the benchmark starts, so that an unknown name is a 404.
+    // Throws a 404 error for an unknown model, before the benchmark starts.
     serving.models.sourceOf(request.model);
     if (isRunning) {
       throw new ApiError(409, "Another benchmark is running.", { code: "bench_running" });

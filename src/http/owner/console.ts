@@ -10,7 +10,7 @@ import { healthOf } from "../frame/health.ts";
 import type { Keys, Runtime } from "../frame/serving.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 
-/** Only scripts and requests of this origin: no inline code, no framing, and no HTML from strings. */
+/** Content security policy: scripts and requests of this origin only, no inline code, framing or string HTML. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -50,7 +50,7 @@ const page = html`<!doctype html>
 </html>
 `;
 
-/** The page for browsers; a liveness check for API clients. */
+/** Handles GET /: returns the console's page to browsers, and a liveness response to API clients. */
 export function consolePage() {
   return (c: Context<HttpEnv>): Response | Promise<Response> =>
     c.req.header("accept")?.includes("text/html")

@@ -14,7 +14,7 @@ export function engineEvents({ feed, admission, heartbeatMs }: Generating) {
     }
     const listener = feed.listen(followed);
     const source: EventSource = {
-      // Ends while draining: shutdown does not wait for watchers.
+      // Ends the stream while the server drains: shutdown does not wait for clients that only watch.
       next: async () => (admission.phase === "draining" ? undefined : await listener.read()),
       heartbeat: () => ": still here\n\n",
       failure: () => undefined,

@@ -5,10 +5,10 @@ import type { Runtime } from "../frame/serving.ts";
 import { psOf } from "./admin.ts";
 import { wireMemory } from "./model-states.ts";
 
-/** By block state: free, cached, held, shared. */
+/** Letters of the block map, by block state: free, cached, held, shared. */
 const letters = [".", "c", "h", "s"];
 
-/** `followed`: names of the requests whose blocks are reported. */
+/** Returns the engine's state. `followed`: names of the requests whose KV blocks are reported. */
 export async function engineState(
   serving: Runtime & { metrics: Metrics },
   followed: readonly string[],

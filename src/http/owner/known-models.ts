@@ -9,7 +9,7 @@ import {
 } from "../../serve/model-description.ts";
 import type { ServedModels } from "../../serve/models.ts";
 
-/** Undefined if the name is ambiguous: it needs one file of several. */
+/** Returns the model's files; undefined if the name is ambiguous, because the folder has several GGUF files. */
 export function sourceOf(models: ServedModels, name: string): ModelSource | undefined {
   try {
     return models.sourceOf(name);
@@ -21,10 +21,10 @@ export function sourceOf(models: ServedModels, name: string): ModelSource | unde
 
 type Known = { description: ModelDescription; template: string; isEmbedder: boolean };
 
-/** By path. Snapshots in the cache are immutable, and reading headers is slow. */
+/** Descriptions by path, kept forever: snapshots in the cache are immutable, and reading headers is slow. */
 const known = new Map<string, Known>();
 
-/** Undefined if the model's files are corrupt. */
+/** Returns the model's description; undefined if its files are corrupt. */
 export function knownOf(source: ModelSource): Known | undefined {
   try {
     return known.getOrInsertComputed(source.path, () => ({

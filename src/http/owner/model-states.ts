@@ -20,7 +20,7 @@ export function modelStates(serving: Runtime) {
     const listed: ModelStates["models"] = [];
     for (const each of models.list()) {
       listed.push(...stateOf(serving, each, memory.roomBytes));
-      // Reading the headers of weights is slow: yields to the event loop between models.
+      // Yields to the event loop between models, since reading the headers of weights is slow.
       await new Promise((resolve) => setImmediate(resolve));
     }
     return c.json({
@@ -31,7 +31,7 @@ export function modelStates(serving: Runtime) {
   };
 }
 
-/** Empty if the name is ambiguous: it needs one file of several. */
+/** Returns the model's state; none if its name is ambiguous, because the folder has several GGUF files. */
 function stateOf(
   { models, engine }: Runtime,
   { name, maxLength }: ListedModel,
@@ -91,7 +91,7 @@ export function planModel(serving: BodyReader & Models) {
   const { models } = serving;
   return async (c: Context<HttpEnv>): Promise<Response> => {
     const { model } = await readRequest(c, serving, PlanRequest);
-    // Checked before planning, so that an unknown name is a 404.
+    // Throws a 404 error for an unknown model, before planning.
     const source = models.sourceOf(model);
     const planned = await models.plan(model).then(
       (plan) => wirePlan(model, plan),

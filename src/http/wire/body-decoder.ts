@@ -1,5 +1,5 @@
-// Decodes the framing of a request body: finds its end and extracts the payload, either of the declared length or in
-// chunks. Byte by byte, without a string per line: a body may consist of one-byte chunks.
+// Decodes a request body: finds its end and extracts the payload, which has either a declared length or comes in
+// chunks. Works byte by byte, without a string per line, because a body may consist of one-byte chunks.
 import { RequestFault } from "./request-fault.ts";
 import type { BodyFraming } from "./request-head.ts";
 
@@ -34,9 +34,9 @@ type State =
 export class BodyDecoder {
   readonly #isChunked: boolean;
   #state: State;
-  /** Payload bytes left, of the body or of the current chunk. */
+  /** Payload bytes left in the body or in the current chunk. */
   #left: number;
-  /** Length so far of the chunk size, the extension or the trailers. */
+  /** Bytes so far of the chunk size, the chunk extension or the trailers. */
   #count = 0;
 
   constructor(framing: BodyFraming) {
@@ -49,7 +49,7 @@ export class BodyDecoder {
     return this.#state === "done";
   }
 
-  /** Bytes left; undefined for chunked bodies. */
+  /** Payload bytes left; undefined for chunked bodies. */
   get left(): number | undefined {
     return this.#isChunked && !this.isDone ? undefined : this.#left;
   }
@@ -75,7 +75,7 @@ export class BodyDecoder {
     return { payload: bytes.subarray(0, length), rest: bytes.subarray(at) };
   }
 
-  /** The state after one byte of framing. */
+  /** Returns the state after one byte of framing. */
   #next(byte: number): State {
     switch (this.#state) {
       case "size":
@@ -123,7 +123,7 @@ export class BodyDecoder {
   }
 }
 
-/** Copies few bytes in JavaScript: a native call costs more. */
+/** Moves bytes within the buffer. A loop moves a few bytes faster than a native call. */
 function move(bytes: Buffer, to: number, from: number, end: number): void {
   if (end - from > 16) bytes.copyWithin(to, from, end);
   else for (let i = from; i < end; i++) bytes[to + i - from] = bytes[i]!;

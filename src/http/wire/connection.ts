@@ -8,18 +8,18 @@ import { writeResponse } from "./response-writer.ts";
 import { SocketStream } from "./socket-stream.ts";
 
 export type Service = {
-  /** The request's signal aborts when the client disconnects; streams must end then. */
+  /** Answers a request. Its signal aborts when the client disconnects; a streamed response must end then. */
   answer(request: Request): Response | Promise<Response>;
-  /** The response to a malformed or late request (a RequestFault), or to an error of `answer`. */
+  /** Returns the response to a malformed or late request (a RequestFault), or to an error of `answer`. */
   refuse(error: unknown): Response;
-  /** Timeout of idle connections and of unread output. */
+  /** Milliseconds after which an idle connection, or a client that does not read its output, is disconnected. */
   idleMs: number;
-  /** Whether connections close after the current response. */
+  /** Whether connections close after their current response. */
   isClosing: boolean;
   log: Logger;
 };
 
-/** Probing whether a half-closed client still reads: initial delay, and its growth factor. */
+/** Delay of the first probe whether a half-closed client still reads, and the growth factor of later delays. */
 const FIRST_PROBE_MS = 10;
 const PROBE_GROWTH = 4;
 
@@ -34,7 +34,7 @@ export class Connection {
     void this.#run();
   }
 
-  /** Start of the current idle time; undefined while a request is in progress. */
+  /** Time since which the connection is idle; undefined while a request is in progress. */
   get idleSinceMs(): number | undefined {
     return this.#idleSinceMs;
   }
@@ -42,7 +42,7 @@ export class Connection {
   async #run(): Promise<void> {
     try {
       while (await this.#serveNext()) {
-        // Pipelined requests would otherwise starve the event loop.
+        // Yields to the event loop, which pipelined requests would otherwise starve.
         if (this.stream.input.length > 0) await new Promise((resolve) => setImmediate(resolve));
       }
       if (!this.stream.isGone) await this.stream.close();
@@ -63,20 +63,20 @@ export class Connection {
     }
   }
 
-  /** The next request's head; undefined at the end of the connection. */
+  /** Reads the next request's head; returns undefined at the end of the connection. */
   async #readHead(): Promise<RequestHead | undefined> {
     const { stream } = this;
     const { idleMs } = this.#service;
     let [startMs, scanned] = [performance.now(), 0];
     let hasBegun = false;
-    // Requests of a client that has disconnected are dropped.
+    // Requests that a disconnected client has sent are dropped.
     while (!stream.isGone) {
       if (stream.input.length > 0 && !hasBegun) [hasBegun, startMs] = [true, performance.now()];
       if (scanned === 0) stream.take(emptyLines(stream.input));
       if (stream.input.length > 0) {
         const length = headLength(stream.input, scanned);
         if (length !== undefined) return parseHead(stream.take(length));
-        // The last byte may start the final empty line.
+        // The last byte is scanned again, since it may start the empty line that ends the head.
         scanned = stream.input.length - 1;
       }
       if (!hasBegun) this.#idleSinceMs = startMs;
@@ -110,8 +110,8 @@ export class Connection {
   }
 
   /**
-   * A client that has closed its side may still wait for the answer, or be gone; only sending tells. Until the answer
-   * is ready, interim responses probe the connection.
+   * Answers a request. A client that has closed its side may still wait for the response, or be gone, which only
+   * sending tells: until the response is ready, interim responses probe the connection.
    */
   async #answerOrProbe(request: Request, { isHttp10 }: RequestHead): Promise<Response> {
     const { stream } = this;
@@ -122,7 +122,7 @@ export class Connection {
         if (!stream.isGone) probeIn(ms * PROBE_GROWTH);
       }, ms);
     };
-    // HTTP/1.0 has no interim responses.
+    // HTTP/1.0 has no interim responses, so its clients are not probed.
     if (!isHttp10) stream.onEnd = () => probeIn(FIRST_PROBE_MS);
     if (stream.hasEnded) stream.onEnd();
     try {

@@ -1,16 +1,16 @@
-// File descriptors: the limit of this process, and whether they run short.
+// Determines the limit of file descriptors of this process, and how many are left.
 import { closeSync, openSync } from "node:fs";
 
-/** Descriptors reserved for models, downloads and the like. */
+/** File descriptors reserved for models, downloads and the like. */
 const RESERVE = 64;
 
-/** The lowest reserved number: the system always allocates the lowest free one. */
+/** Returns the lowest reserved number. New descriptors get the lowest free number: reaching it, few are left. */
 export function firstReserved(): number {
   const limit = descriptorLimit();
   return limit - Math.min(RESERVE, limit / 4);
 }
 
-/** Infinity if unlimited or unknown. */
+/** Returns the process's limit of file descriptors; Infinity if unlimited or unknown. */
 function descriptorLimit(): number {
   try {
     const { stdout } = Bun.spawnSync(["sh", "-c", "ulimit -n"]);
@@ -20,7 +20,7 @@ function descriptorLimit(): number {
   }
 }
 
-/** The number that the last of the next `count` descriptors would get; undefined if there are too few. */
+/** Returns the number that the last of the next `count` descriptors would get; undefined if fewer are available. */
 export function nextNumber(count: number): number | undefined {
   const opened: number[] = [];
   try {

@@ -5,14 +5,14 @@ import { firstReserved, nextNumber } from "./descriptors.ts";
 
 export type ListenerOptions = Omit<Service, "isClosing"> & {
   hostname: string;
-  /** 0 chooses a free port. */
+  /** Port to listen on; 0 chooses a free one. */
   port: number;
 };
 
-/** Bounds memory even if descriptors are unlimited. */
+/** Maximum connections, which bounds memory even if file descriptors are unlimited. */
 const MAX_CONNECTIONS = 10_000;
 const TICK_MS = 500;
-/** Idle connections younger than this are not closed to make room for others. */
+/** Minimum idle time after which a connection may be closed to make room for others. */
 const MIN_IDLE_MS = 1000;
 const WARN_AGAIN_MS = 600_000;
 
@@ -27,7 +27,7 @@ export class Listener {
   #warnedMs = Number.NEGATIVE_INFINITY;
   #onEmpty = () => {};
 
-  /** Throws if the address is in use. */
+  /** Listens; throws if the address is in use. */
   constructor(options: ListenerOptions) {
     this.#options = options;
     this.#service = { ...options, isClosing: false };
@@ -36,7 +36,7 @@ export class Listener {
     this.#timer = setInterval(() => this.#tick(), TICK_MS);
   }
 
-  /** Closes each connection after its current response. */
+  /** Makes each connection close after its current response. */
   closeAfterResponses(): void {
     this.#service.isClosing = true;
   }
@@ -60,7 +60,7 @@ export class Listener {
     return Bun.listen<Connection>({
       hostname: this.#options.hostname,
       port,
-      // Clients may close their side and still wait for a response.
+      // A client that closes its side of the connection may still wait for a response.
       allowHalfOpen: true,
       socket: {
         open: (socket) => this.#open(socket),
@@ -74,7 +74,7 @@ export class Listener {
   }
 
   #open(socket: Bun.Socket<Connection>): void {
-    // TCP keep-alive detects clients that have vanished.
+    // TCP keep-alive detects clients that vanish without closing the connection.
     socket.setKeepAlive(true, 60_000);
     socket.data = new Connection(socket, this.#service);
     this.#connections.add(socket.data);
@@ -90,12 +90,12 @@ export class Listener {
   #tick(): void {
     const nowMs = performance.now();
     for (const { stream } of this.#connections) stream.checkTime(nowMs);
-    // Files may have used up descriptors meanwhile.
+    // Open files may have used up file descriptors since the last check.
     if (!this.#hasRoom()) this.#stopAccepting();
     else if (!this.#socket) this.#acceptAgain();
   }
 
-  /** Whether descriptors suffice for another connection and the listening socket. */
+  /** Returns whether enough file descriptors are left for another connection and the listening socket. */
   #hasRoom(): boolean {
     const next = nextNumber(this.#socket ? 1 : 2);
     const isShort = next === undefined || next >= this.#firstReserved;
@@ -119,7 +119,7 @@ export class Listener {
     try {
       this.#socket = this.#listen(this.port);
     } catch {
-      // Retried on the next tick.
+      // Listening is retried on the next tick.
     }
   }
 

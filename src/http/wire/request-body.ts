@@ -1,14 +1,14 @@
-// The body of one request, read from its connection on demand. The total time is unlimited while data keeps coming.
+// The body of one request, read from its connection on demand, for as long as data keeps coming.
 import { BodyDecoder } from "./body-decoder.ts";
 import { RequestFault } from "./request-fault.ts";
 import type { RequestHead } from "./request-head.ts";
 import type { SocketStream } from "./socket-stream.ts";
 
-/** Maximum remainder that is read and dropped to keep the connection; with more, it closes. */
+/** Maximum unread bytes of a body that are read and dropped to keep the connection; it closes if there are more. */
 const MAX_SKIPPED_BYTES = 2 ** 16;
-/** Bytes decoded before yielding to the event loop: a body may consist of one-byte chunks. */
+/** Bytes decoded before yielding to the event loop: decoding is slow if a body consists of one-byte chunks. */
 const MAX_DECODED_BYTES = 2 ** 16;
-/** Minimum bytes per `SLOW_WINDOW` idle timeouts: an occasional byte is not progress. */
+/** Minimum bytes that must arrive in `SLOW_WINDOW` idle timeouts; a client that sends less is timed out. */
 const SLOW_BYTES = 1024;
 const SLOW_WINDOW = 4;
 
@@ -28,7 +28,7 @@ export class RequestBody {
     this.#owesContinue = head.expectsContinue;
   }
 
-  /** The stream for a Request; nothing is read before the handler pulls. */
+  /** Returns the body as a stream that reads nothing before the handler does. */
   readable(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {
@@ -42,7 +42,7 @@ export class RequestBody {
     );
   }
 
-  /** Whether another request can follow, after `skip`. */
+  /** Whether the connection can be used for another request after `skip`. */
   get canSkip(): boolean {
     if (this.#decoder.isDone) return true;
     if (this.#hasFailed || this.#owesContinue) return false;
@@ -50,7 +50,7 @@ export class RequestBody {
     return left === undefined ? this.#endsInInput() : left <= MAX_SKIPPED_BYTES;
   }
 
-  /** Reads and drops the rest; returns false if it does not arrive. */
+  /** Reads and drops the rest of the body; returns false if it does not arrive. */
   async skip(): Promise<boolean> {
     try {
       while (await this.#read());
@@ -60,7 +60,7 @@ export class RequestBody {
     }
   }
 
-  /** The next piece of payload; undefined at the end. */
+  /** Reads the next piece of the payload; returns undefined at the end. */
   async #read(): Promise<Uint8Array | undefined> {
     try {
       while (!this.#decoder.isDone) {
@@ -87,7 +87,7 @@ export class RequestBody {
     return payload;
   }
 
-  /** For chunked bodies: whether the last chunk has arrived. */
+  /** Returns whether a chunked body's last chunk has already arrived. */
   #endsInInput(): boolean {
     try {
       this.#decodeInput();

@@ -3,7 +3,7 @@ import type { ErrorAnswer } from "../../error-answer.ts";
 
 export class RequestFault extends Error {
   override name = "RequestFault";
-  /** The response status; the connection closes afterwards. */
+  /** Status of the response, after which the connection closes. */
   readonly status: number;
 
   constructor(status: number, message: string) {

@@ -9,7 +9,7 @@ export type BodyFraming =
 
 export type RequestHead = {
   method: string;
-  /** Path and query. */
+  /** Path and query of the URL. */
   target: string;
   isHttp10: boolean;
   headers: Headers;
@@ -27,7 +27,7 @@ const [CR, LF] = [0x0d, 0x0a];
 const token = /^[\w!#$%&'*+.^`|~-]+$/;
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 
-/** Length of empty lines before a head; some old clients send them after a body. */
+/** Returns the length of empty lines before a head; some old clients send them after a body. */
 export function emptyLines(bytes: Buffer): number {
   let length = 0;
   while (bytes[length] === CR && bytes[length + 1] === LF) length += 2;
@@ -100,7 +100,7 @@ function parseHeaders(lines: readonly string[]): Headers {
   for (const line of lines) {
     const colon = line.indexOf(":");
     const name = line.slice(0, Math.max(colon, 0));
-    // A name must be a token, so lines that start with whitespace or have it before the colon fail here.
+    // A name must be a token, so a line that starts with whitespace, or has it before the colon, is rejected too.
     if (!token.test(name) || /[^\t\x20-\x7e\x80-\xff]/.test(line)) {
       throw malformed("A header is malformed.");
     }
@@ -112,7 +112,7 @@ function parseHeaders(lines: readonly string[]): Headers {
   return headers;
 }
 
-/** In absolute form, as sent to proxies, the target's host replaces the Host header. */
+/** Returns the target as path and query. A target in absolute form, as sent to proxies, sets the Host header. */
 function originTarget(method: string, target: string, headers: Headers): string {
   if (target.startsWith("/")) return target;
   if (target === "*" && method === "OPTIONS") return "/*";
@@ -131,7 +131,7 @@ function framingOf(headers: Headers, isHttp10: boolean): BodyFraming {
     throw new RequestFault(501, "The only Transfer-Encoding that is implemented is chunked.");
   }
   if (length === null) return { kind: "none" };
-  // Repeated headers are joined by commas, which fail here.
+  // Repeated headers arrive joined by commas and are rejected too.
   if (!/^\d{1,15}$/.test(length)) throw malformed("The Content-Length header is malformed.");
   return Number(length) === 0 ? { kind: "none" } : { kind: "length", bytes: Number(length) };
 }

@@ -7,7 +7,7 @@ import type { SocketStream } from "./socket-stream.ts";
 const NOTHING = new Uint8Array();
 const LAST_CHUNK = Buffer.from("0\r\n\r\n");
 
-/** Returns whether another response can follow on the connection. */
+/** Writes a response; returns whether the connection can be used for another one. */
 export async function writeResponse(
   stream: SocketStream,
   request: Pick<RequestHead, "method" | "isHttp10" | "keepAlive">,
@@ -30,7 +30,7 @@ async function writeStreamed(
   response: Response,
 ): Promise<boolean> {
   const { isHttp10 } = request;
-  // In HTTP/1.0, closing the connection ends the body.
+  // HTTP/1.0 has no chunks; the end of the connection ends the body.
   if (isHttp10) response.headers.delete("transfer-encoding");
   const keepAlive = request.keepAlive && !isHttp10;
   const reader = response.body!.getReader();
@@ -39,7 +39,7 @@ async function writeStreamed(
   try {
     for (;;) {
       const { done, value = NOTHING } = await reader.read();
-      // An empty chunk would end the body.
+      // Empty pieces are skipped, because an empty chunk would end the body.
       if (!done && value.length === 0) continue;
       const piece = isHttp10 ? value : done ? LAST_CHUNK : chunkOf(value);
       if (!(await stream.write(head ? Buffer.concat([head, piece]) : piece))) break;
@@ -48,7 +48,7 @@ async function writeStreamed(
     }
     await reader.cancel();
   } catch {
-    // A failed body cannot be completed; the connection is reset, so that the client notices.
+    // Resets the connection, so that the client notices that the body is incomplete.
     stream.destroy();
   }
   return false;

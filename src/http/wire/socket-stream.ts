@@ -1,12 +1,12 @@
 // The bytes of one connection. Input is buffered until it is read; when the buffer is large, the socket is paused for
 // backpressure. Output waits until the client has read.
 
-/** `late`: nothing arrived before the deadline. */
+/** Outcome of waiting for input. `late`: nothing arrived before the deadline. */
 export type Arrival = "more" | "end" | "late";
 
 /** Maximum buffered input, such as pipelined requests. */
 const MAX_UNREAD_BYTES = 2 ** 16;
-/** Bytes and time granted to a client that still sends after the last answer: it may read the answer only then. */
+/** Bytes and time granted to a client that is still sending: it may read the last response only afterwards. */
 const [LINGER_BYTES, LINGER_MS] = [2 ** 24, 5000];
 
 const CONTINUE = Buffer.from("HTTP/1.1 100 Continue\r\n\r\n");
@@ -60,7 +60,7 @@ export class SocketStream {
     return taken;
   }
 
-  /** Waits for input beyond the buffered bytes. */
+  /** Waits until more input arrives. */
   more(timeoutMs: number): Promise<Arrival> {
     if (this.#hasEnded || this.#isGone) return Promise.resolve("end");
     if (this.#isPaused) {
@@ -72,7 +72,7 @@ export class SocketStream {
     return promise;
   }
 
-  /** Resolves once the system has accepted the bytes; false if the client is gone. */
+  /** Writes bytes; resolves once the system has accepted them, to false if the client is gone. */
   async write(bytes: Uint8Array): Promise<boolean> {
     let rest = bytes;
     let deadlineMs: number | undefined;
@@ -91,7 +91,7 @@ export class SocketStream {
    * interim responses, and the system of a client that is gone replies with a reset.
    */
   writeContinue(): void {
-    // So few bytes fail to fit only if the client has left megabytes of output unread.
+    // These few bytes fit, unless the client has left megabytes of output unread.
     if (this.#socket.write(CONTINUE) !== CONTINUE.length) this.destroy();
   }
 
