@@ -1,4 +1,4 @@
-// The body of every error, in OpenAI's shape.
+// The body of every error response, in OpenAI's format.
 import { z } from "zod";
 
 export const ErrorResponse = z

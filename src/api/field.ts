@@ -1,7 +1,7 @@
 // Parsing of request fields: null counts as absent, and an array with a million errors reports only the first ones.
 import { z } from "zod";
 
-/** Accepts null, which clients send for absent fields. */
+/** Makes a field optional; null, which some clients send instead, counts as absent. */
 export function optional<T extends z.ZodType>(field: T) {
   return z.preprocess(nullAsAbsent, field.optional());
 }
@@ -27,7 +27,7 @@ export const anyObject = z
   })
   .meta({ type: "object" });
 
-/** An unsupported field of OpenAI's API: ignoring it silently would mislead the client. */
+/** Rejects an unsupported field of OpenAI's API, since ignoring it would mislead the client. */
 export const refused = z
   .unknown()
   .refine((value) => value === undefined || value === null, {
@@ -55,7 +55,7 @@ export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
 /** Maximum errors reported per array: creating an issue for each of a million takes a second. */
 const MAX_FAULTS = 64;
 
-/** Truncates a long array after its first error. */
+/** Cuts a long array after its first invalid item, so that zod reports few errors. */
 function cutAtFault(item: z.ZodType, max: number) {
   return (value: unknown, context: z.RefinementCtx) => {
     if (!Array.isArray(value)) return value;

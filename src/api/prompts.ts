@@ -5,7 +5,7 @@ import { z } from "zod";
 /** A text, or its token ids. */
 export type Prompt = string | number[];
 
-/** Ids are sent to the engine as 32-bit integers. */
+/** Maximum token id, since the engine gets ids as 32-bit integers. */
 const MAX_ID = 0xffff_ffff;
 
 export const TokenId = z.int().min(0).max(MAX_ID);
@@ -20,7 +20,7 @@ export const TokenIds = z
   })
   .meta(idsJson);
 
-/** One text or token array, or up to `max` of one kind; parsed into an array of prompts. */
+/** Accepts a text or an array of token ids, or up to `max` of one kind; returns an array of prompts. */
 export function prompts(max: number) {
   const several = { minItems: 1, maxItems: max };
   const text = { type: "string" as const, minLength: 1 };
@@ -38,7 +38,7 @@ export function prompts(max: number) {
     });
 }
 
-/** The same for APIs that accept no token ids. */
+/** Accepts a text, or up to `max` texts, for APIs without token ids. */
 export function texts(max: number) {
   const text = { type: "string" as const, minLength: 1 };
   return prompts(max)
@@ -72,7 +72,7 @@ function readPrompts(value: unknown, context: z.RefinementCtx, max: number): Pro
   return value;
 }
 
-/** Undefined, after adding an issue, if any element is not a token id. */
+/** Returns the array if all elements are token ids; otherwise adds an issue and returns undefined. */
 function readIds(ids: unknown[], context: z.RefinementCtx, path: number[]): number[] | undefined {
   const at = ids.findIndex((id) => !isTokenId(id));
   if (at < 0) return ids as number[];
@@ -89,7 +89,7 @@ function wrong(
   message: string,
   path: number[] = [],
 ): never {
-  // errors.ts detects a missing parameter by zod's own issue.
+  // For a missing parameter, adds zod's own issue, by which errors.ts recognizes it.
   if (input === undefined) context.addIssue({ code: "invalid_type", expected: "array", input });
   else context.addIssue({ code: "custom", message, path, input });
   return z.NEVER;

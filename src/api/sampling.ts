@@ -17,7 +17,7 @@ export type ServiceTier = z.infer<typeof ServiceTier>;
 
 export const tokenIds = z.array(z.int()).optional().describe("With `return_token_ids`.");
 
-/** Fields of all responses. */
+/** Fields that all responses have. */
 export const responseFields = {
   id: z.string(),
   created: z.int().describe("Unix time, in seconds."),
@@ -68,7 +68,7 @@ export const SamplingFields = z.object({
           context.addIssue("expected at most 1024 entries");
           return z.NEVER;
         }
-        // Records drop this key before it is compared with the pattern.
+        // Rejects the key __proto__, which zod's records drop before they compare it with the pattern.
         if (!Object.hasOwn(value, "__proto__")) return value;
         context.addIssue(tokenBiases);
         return z.NEVER;
@@ -122,7 +122,7 @@ export const SamplingFields = z.object({
 });
 export type SamplingFields = z.infer<typeof SamplingFields>;
 
-/** Checks that involve several fields. */
+/** Checks conditions between several fields. */
 export function checkSampling(request: SamplingFields, context: z.RefinementCtx): void {
   const { stream, stream_options, min_tokens, max_tokens } = request;
   if (stream_options !== undefined && !stream) {

@@ -13,7 +13,7 @@ const TextBlock = z.object({
   cache_control: cacheControl,
 });
 
-/** A block type that is rejected. */
+/** Returns the schema of an unsupported block type, which rejects every block. */
 function refusedBlock<T extends string>(type: T, message: string) {
   return z
     .object({ type: z.literal(type).describe("Not supported.") })
@@ -75,7 +75,7 @@ export const ContentBlock = z.discriminatedUnion(
 );
 export type ContentBlock = z.infer<typeof ContentBlock>;
 
-/** Allowed block types by role. */
+/** Block types that each role's messages may contain. */
 const blocksOf: Readonly<Record<string, readonly ContentBlock["type"][]>> = {
   user: ["text", "tool_result"],
   assistant: ["text", "thinking", "tool_use"],

@@ -151,7 +151,7 @@ type Checked = {
   output_format?: unknown;
 };
 
-/** Checks that involve several fields. */
+/** Checks conditions between several fields. */
 function checkPrompt(request: Checked, context: z.RefinementCtx): void {
   const wrong = (path: string, message: string) =>
     context.addIssue({ code: "custom", path: [path], message });

@@ -81,7 +81,7 @@ export const OllamaChatRequest = z
   .meta({ id: "OllamaChatRequest" });
 export type OllamaChatRequest = z.infer<typeof OllamaChatRequest>;
 
-/** Absent or null is an empty list. */
+/** Replaces null, or an absent field, by an empty list. */
 function withDefaultList<T extends z.ZodType>(field: T) {
   return z.preprocess((value) => value ?? [], field);
 }
@@ -110,7 +110,7 @@ export const OllamaGenerateRequest = z
   .meta({ id: "OllamaGenerateRequest" });
 export type OllamaGenerateRequest = z.infer<typeof OllamaGenerateRequest>;
 
-/** A text field that must be empty. */
+/** Returns the schema of an unsupported text field, which must be empty. */
 function unsupported(why: string) {
   return optional(z.string().max(0, `not supported: ${why}`)).describe(
     "Not supported: must be empty.",

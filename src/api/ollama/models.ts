@@ -10,7 +10,7 @@ const nameFields = {
 
 type Named = { model?: string | undefined; name?: string | undefined };
 
-/** Ollama's clients send one or the other. */
+/** Returns the model's name as `model`; some of Ollama's clients send it as `name`. */
 function withName<T extends z.ZodType<Named>>(fields: T) {
   return fields.transform(({ model, name: older = model, ...rest }, context) => {
     const given = model ?? older;

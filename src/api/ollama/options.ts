@@ -5,10 +5,10 @@ import { modelField } from "../sampling.ts";
 
 const tolerated = "Accepted for compatibility; has no effect.";
 
-/** Names in Ollama have a tag; `latest` is the default. */
+/** Removes the tag `latest`, which is the default in Ollama, from the model's name. */
 export const ollamaModel = modelField.transform((name) => name.replace(/:latest$/, ""));
 
-/** Accepts only the value without effect. */
+/** Returns the schema of an unsupported option, which may only have the value that changes nothing. */
 const only = <T extends number | boolean>(value: T, meaning: string) =>
   optional(z.literal(value, { error: `only ${value} is supported` })).describe(
     `Only ${value}: ${meaning}.`,
@@ -58,7 +58,7 @@ const Options = z.object({
   tfs_z: only(1, "there is no such sampling"),
   mirostat: only(0, "there is no such sampling"),
   penalize_newline: only(true, "a new line is a token as any other"),
-  // Tuning of Ollama's own runtime, without effect on answers.
+  // These options tune Ollama's own runtime; they are accepted, and have no effect.
   num_keep: tolerance(z.int()),
   num_batch: tolerance(z.int()),
   num_gpu: tolerance(z.int()),
@@ -86,7 +86,7 @@ const unitsMs: Readonly<Record<string, number>> = {
   h: 36e5,
 };
 
-/** Parses Go's durations, such as 1h30m. Negative ones mean forever. */
+/** Parses a duration in Go's format, such as 1h30m; a negative one means forever. */
 function durationMs(value: number | string): number {
   if (typeof value === "number") return value < 0 ? Number.POSITIVE_INFINITY : value * 1000;
   if (value === "0") return 0;

@@ -7,11 +7,11 @@ const metadata = z
   .record(z.string().max(64), z.string().max(512))
   .refine((pairs) => Object.keys(pairs).length <= 16, "expected at most 16 pairs");
 
-/** In seconds; timers are limited to 24 days. */
+/** Minimum and maximum of a batch's completion window in seconds; timers are limited to 24 days. */
 const [MIN_WINDOW, MAX_WINDOW] = [1, 14 * 86_400];
 const units: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** Undefined if the window is invalid. */
+/** Parses a completion window, such as 24h; returns undefined if it is invalid. */
 export function windowSeconds(window: string): number | undefined {
   const [, count, unit = ""] = /^(\d{1,7})([smhd])$/.exec(window) ?? [];
   const seconds = Number(count) * (units[unit] ?? Number.NaN);

@@ -7,7 +7,7 @@ export const expiresAfter = z.object({
   seconds: z.int().min(3600).max(2_592_000).describe("From an hour to 30 days."),
 });
 
-/** The form's fields besides the file. */
+/** The form's fields, without the file. */
 export const FileFields = z.object({
   purpose: z.literal("batch").describe("Only batch: the input of a batch."),
   expires_after: optional(expiresAfter).describe(

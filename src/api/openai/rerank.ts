@@ -8,7 +8,7 @@ const MAX_TEXTS = 2048;
 
 const Text = z.string().min(1);
 
-/** Fields of both endpoints. */
+/** Request fields that both endpoints have. */
 const scoreFields = {
   model: modelField,
   instruction: optional(z.string().min(1)).describe(

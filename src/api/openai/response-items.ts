@@ -17,7 +17,7 @@ const RefusalPart = z.object({
   refusal: z.string().describe("Its text."),
 });
 
-/** A part type that is rejected. */
+/** Returns the schema of an unsupported part type, which rejects every part. */
 function refusedPart<T extends string>(type: T, message: string) {
   return z
     .object({ type: z.literal(type).describe("Not supported.") })
@@ -120,7 +120,7 @@ const ReasoningItem = z.object({
 const itemTypes =
   "expected an item of type message, reasoning, function_call, function_call_output, custom_tool_call or custom_tool_call_output";
 
-/** A message may come without its type. */
+/** An item of the input; one with a role but no type is a message. */
 export const InputItem = z.preprocess(
   (value) =>
     typeof value === "object" && value !== null && "role" in value && !("type" in value)

@@ -1,4 +1,4 @@
-// GET /console.json: the console's identity on the server, requested before anything that needs a key.
+// GET /console.json: how the console identifies itself to the server, requested before anything that needs a key.
 import { z } from "zod";
 import { Health } from "./health.ts";
 
