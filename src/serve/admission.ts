@@ -3,18 +3,18 @@
 
 export type Phase = "open" | "draining";
 
-/** One admitted request. */
+/** An admitted request. */
 export type Entry = {
-  /** Identifies the request for `cancel`. */
+  /** The request's name, by which `cancel` finds it. */
   name: string;
-  /** Called by `cancel`, and at the deadline of a shutdown. */
+  /** Aborts the request; called by `cancel`, and at the deadline of a shutdown. */
   onAbort: (error: Error) => void;
   leave(): void;
 };
 
 export type Refused = "queue_full" | "draining";
 
-/** Time for aborted requests to end: a client that does not read never notices the abort. */
+/** Time for aborted requests to end at shutdown: a client that does not read never notices the abort. */
 const LEAVE_MS = 1000;
 
 export class Admission {
@@ -25,7 +25,7 @@ export class Admission {
   #lines = 0;
   #onEmpty: (() => void) | undefined;
 
-  /** `most`: maximum running and waiting requests. */
+  /** `most`: maximum number of running and waiting requests. */
   constructor(most: number) {
     this.#most = most;
   }
@@ -34,14 +34,14 @@ export class Admission {
     return this.#entries.size;
   }
 
-  /** Requests other than lines of batches. */
+  /** Number of admitted requests other than lines of batches. */
   get others(): number {
     return this.count - this.#lines;
   }
 
   /**
-   * A named client may hold at most as many places as remain free: a single client gets half of them, two get a third
-   * each, so none fills the queue alone. Lines of batches take no place; batches start them only as capacity allows.
+   * Admits a request. A client may hold at most as many requests as remain free: a single client gets half, two get a
+   * third each, so none fills the queue alone. Lines of batches do not count: batches start them as capacity allows.
    */
   enter(client?: string, isLine = false): Entry | Refused {
     if (this.phase === "draining") return "draining";
@@ -69,14 +69,14 @@ export class Admission {
     else this.#perClient.delete(client);
   }
 
-  /** Aborts the requests of this name; returns false if there are none. */
+  /** Aborts all requests of this name; returns false if there are none. */
   cancel(name: string, error: Error): boolean {
     const own = [...this.#entries].filter((entry) => entry.name === name);
     for (const { onAbort } of own) onAbort(error);
     return own.length > 0;
   }
 
-  /** Refuses new requests and waits for the others; aborts those that remain at the deadline. */
+  /** Refuses new requests and waits until the admitted ones have ended; aborts those that remain at the deadline. */
   async drain(deadlineMs: number, error: Error): Promise<void> {
     this.phase = "draining";
     if (this.count === 0) return;

@@ -9,11 +9,11 @@ export type TokenScore = {
   token: number;
   logprob: number;
   top: readonly TokenLogprob[];
-  /** Offset of the token's text in the answer. */
+  /** Offset of the token's text in the answer's text. */
   begin: number;
 };
 
-/** The next part of an answer to send. */
+/** The next part of an answer to be sent. */
 export type AnswerPiece = {
   index: number;
   text: string;
@@ -27,9 +27,9 @@ export type AnswerPiece = {
 
 export type AnswerTextOptions = {
   stops: readonly string[];
-  /** Control tokens that are part of the text. */
+  /** Control tokens that are shown as part of the text. */
   markers?: readonly string[];
-  /** Minimum tokens before stop strings apply. */
+  /** Minimum tokens before a stop string can end the answer. */
   minTokens: number;
 };
 
@@ -39,9 +39,9 @@ export class AnswerText {
   readonly #stops: StopStrings;
   readonly #minTokens: number;
   readonly #shown: ReadonlySet<number | undefined>;
-  /** Scores of unsent text; `end`: offset at which their text ends. */
+  /** Scores of tokens whose text is not sent yet; `end`: offset in the answer at which that text ends. */
   readonly #pending: { score: TokenScore; end: number }[] = [];
-  /** Accumulates the next piece. */
+  /** The piece that the next call of `push` returns. */
   #piece: AnswerPiece;
   #count = 0;
   #made = 0;
@@ -62,12 +62,12 @@ export class AnswerText {
     return this.#finished;
   }
 
-  /** Number of tokens, including the one that ended the answer. */
+  /** Number of the answer's tokens, including the one that ended it. */
   get count(): number {
     return this.#count;
   }
 
-  /** Undefined while nothing can be sent: an incomplete character or a possible prefix of a stop string. */
+  /** Adds tokens and returns the text to send; undefined while it may be part of a character or a stop string. */
   push(events: readonly EngineEvent[]): AnswerPiece | undefined {
     for (const event of events) if (!this.#finished) this.#add(event);
     const piece = this.#piece;
@@ -80,7 +80,7 @@ export class AnswerText {
     if (token !== undefined) {
       this.#count += 1;
       this.#piece.tokens.push(token);
-      // The token that ends an answer belongs to the text only if it is a marker.
+      // The token that ends the answer is not part of the text, unless it is a marker.
       if (finished !== "stop" || this.#shown.has(token)) this.#addText(token, logprob, top);
     }
     if (finished && !this.#finished) this.#addRest(finished === "length" ? "length" : "stop");
@@ -116,7 +116,7 @@ export class AnswerText {
     }
   }
 
-  /** Drops scores of tokens whose text is entirely cut off. */
+  /** Ends the text at offset `cut`; drops the scores of tokens whose text is entirely beyond it. */
   #end(finished: "stop" | "length", cut: number): void {
     this.#release(({ score }) => score.begin < cut);
     this.#finished = true;

@@ -11,22 +11,22 @@ import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 export type AnswersRequest = {
   model: string;
   tokenizer: Tokenizer;
-  /** They differ only in their prompts. With `maxTokens` 0, only the prompt is computed. */
+  /** One engine request per prompt, otherwise equal. With `maxTokens` 0, only the prompt is computed. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
-  /** Control tokens that are part of the text. */
+  /** Control tokens that are shown as part of the text. */
   markers?: readonly string[];
-  /** Unread tokens of a prompt's answers before the request is aborted. */
+  /** Maximum unread tokens of a prompt's answers; the request is aborted if there are more. */
   maxBacklog?: number | undefined;
 };
 
-/** The engine failed the request: NaN logits or a failed step. */
+/** The engine could not answer the request because of NaN logits or a failed step. */
 export class FailedAnswerError extends Error {
   override name = "FailedAnswerError";
   readonly answer: ErrorAnswer = { status: 500, message: "The answer failed." };
 }
 
-/** The grammar allows no token of the vocabulary. */
+/** The answer cannot continue, because its grammar allows no token of the vocabulary. */
 class DeadEndError extends Error {
   override name = "DeadEndError";
   readonly answer: ErrorAnswer = {
@@ -40,7 +40,7 @@ class DeadEndError extends Error {
   }
 }
 
-/** Answers fail when the engine ends. */
+/** Throws FailedAnswerError if the engine has ended; throws other errors unchanged. */
 export function failedAnswer(error: unknown): never {
   throw error instanceof EngineError ? new FailedAnswerError(error.message) : error;
 }
@@ -51,11 +51,11 @@ export type Usage = { promptTokens: number; cachedTokens: number; completionToke
 export type AnswersWatcher = {
   /** Called for every generated token, read or not. */
   onGenerated(): void;
-  /** Called at the first token with the TTFT, and the part of it spent in the queue. */
+  /** Called at the first token with the TTFT and the part of it that the request spent in the queue. */
   onFirst(sinceStartMs: number, queueMs: number): void;
-  /** Called where a prompt diverges from the cached prefixes; only at debug level. */
+  /** Called with the token at which a prompt diverges from the cached prefixes; only at debug level. */
   onMiss(miss: PrefixMiss): void;
-  /** Called for further tokens of an answer, with the time since the previous ones. */
+  /** Called for each later event of an answer, with its number of tokens and the time since the previous one. */
   onTokens(count: number, sinceLastMs: number): void;
 };
 
@@ -63,12 +63,12 @@ type Asked = {
   request: EngineRequest;
   events: EventStream<EngineEvent>;
   texts: AnswerText[];
-  /** Index of its first answer. */
+  /** Index of the first answer to this prompt. */
   firstIndex: number;
   reading: Promise<{ asked: Asked; events: EngineEvent[] }> | undefined;
   cachedTokens: number;
   promptLogprobs: PromptLogprob[] | undefined;
-  /** Arrival time of its last tokens. */
+  /** Arrival time of the prompt's latest tokens. */
   lastMs: number | undefined;
 };
 
@@ -88,7 +88,7 @@ export class Answers {
       const { n = 1, minTokens = 0 } = request;
       const first = firstIndex;
       firstIndex += n;
-      // The engine samples at least one token.
+      // The engine samples at least one token per answer; `withoutToken` removes it if none was requested.
       const submitted = { ...request, maxTokens: request.maxTokens || 1 };
       const onEvent = (event: EngineEvent) => this.#count(asked, event);
       const asked: Asked = {
@@ -107,12 +107,12 @@ export class Answers {
     });
   }
 
-  /** Settles once the engine has ended all requests; after an abort, this takes up to a step. */
+  /** Settles once the engine has ended all requests; after an abort this takes up to a step. */
   get over(): Promise<unknown> {
     return Promise.all(this.#asked.map(({ events }) => events.over));
   }
 
-  /** Counts only tokens that the client gets. */
+  /** Token counts of the request; generated tokens count only if the client gets them. */
   get usage(): Usage {
     const sum = (of: (asked: Asked) => number) =>
       this.#asked.reduce((total, asked) => total + of(asked), 0);
@@ -123,12 +123,12 @@ export class Answers {
     };
   }
 
-  /** Log-probabilities of this answer's prompt; undefined before the answer's first token. */
+  /** Log-probabilities of the prompt of an answer; undefined before that answer's first token. */
   promptLogprobs(index: number): PromptLogprob[] | undefined {
     return this.#asked.findLast(({ firstIndex }) => firstIndex <= index)?.promptLogprobs;
   }
 
-  /** The pieces since the last read, at most one per answer; empty once all answers are finished. */
+  /** Waits for and returns the new pieces, at most one per answer; returns none once all answers are finished. */
   async read(): Promise<AnswerPiece[]> {
     for (;;) {
       const open = this.#asked.filter(({ texts }) => texts.some(({ finished }) => !finished));
@@ -138,7 +138,7 @@ export class Answers {
     }
   }
 
-  /** Aborts all answers; reads throw the error. */
+  /** Aborts all answers; further reads throw the error. */
   abort(error?: Error): void {
     for (const { events } of this.#asked) events.leave(error);
   }
@@ -153,7 +153,7 @@ export class Answers {
 
   #take({ asked, events }: { asked: Asked; events: EngineEvent[] }): AnswerPiece[] {
     asked.reading = undefined;
-    // Only an abort ends the stream before its answers.
+    // The stream of events ends early only after an abort.
     if (events.length === 0) throw new FailedAnswerError("the request was aborted");
     this.#watch(asked, events);
     for (const event of events) {
@@ -174,7 +174,7 @@ export class Answers {
       if (text.finished && !isOver) this.#engine.abortAnswer(asked.events, index);
       return piece ? [piece] : [];
     });
-    // Tokens after a stop string are not needed.
+    // Ends the engine's request once all answers to the prompt are finished, such as by a stop string.
     if (asked.texts.every(({ finished }) => finished)) asked.events.leave();
     return pieces;
   }
@@ -198,7 +198,7 @@ export class Answers {
   }
 }
 
-/** Removes a token that was sampled but not requested (`maxTokens` 0). */
+/** Removes the token that was sampled although none was requested (`maxTokens` 0). */
 function withoutToken(event: EngineEvent): EngineEvent {
   return { ...event, token: undefined, finished: event.finished && "length" };
 }

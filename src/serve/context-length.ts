@@ -5,7 +5,7 @@ import { TooLongError } from "../text/tokenizer/tokenizer.ts";
 
 type Lengths = Pick<ModelInfo, "maxLength" | "ownLength" | "lengthLimit">;
 
-/** The prompt exceeds the context. */
+/** Thrown if a prompt exceeds the context. */
 export class ContextLengthError extends Error {
   override name = "ContextLengthError";
   readonly answer: ErrorAnswer = {
@@ -25,7 +25,7 @@ export class ContextLengthError extends Error {
   }
 }
 
-/** The reason why the context is shorter than the model's own; undefined if it is not. */
+/** Returns the reason why the context is shorter than the model's own; undefined if it is not. */
 export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
   switch (lengthLimit) {
     case undefined:
@@ -37,7 +37,7 @@ export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
   }
 }
 
-/** Maximum tokens counted, so that the error for a long prompt can name its length. */
+/** Returns the number of tokens after which counting stops: above the context, so that errors can name the length. */
 export function countedTokens({ maxLength }: Lengths): number {
   return 2 * maxLength;
 }

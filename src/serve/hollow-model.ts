@@ -1,5 +1,5 @@
-// A model of the hub without its weights: a temporary folder with its config files and the headers of its weights, in
-// sparse files of the right size. Code that reads only headers treats it as a complete model.
+// Creates a model of the hub without its weights: a temporary folder with its config files and the headers of its
+// weights, in sparse files of the right size. Code that reads only headers treats it as a complete model.
 import {
   closeSync,
   mkdirSync,
@@ -30,9 +30,9 @@ export type HollowModel = {
   [Symbol.dispose](): void;
 };
 
-/** Bytes of the first request: most headers are smaller. */
+/** Bytes of a weight file that are downloaded first; most headers are smaller. */
 const FIRST_BYTES = 2 ** 20;
-/** The limit of the header readers. */
+/** Maximum bytes of a header, as in the code that reads headers. */
 const MAX_HEADER_BYTES = 100_000_000;
 const MAX_FILE_BYTES = 100_000_000;
 const MAX_BYTES = 1_000_000_000;
@@ -65,7 +65,7 @@ export async function hollowModel(
       );
     return await readPart(hub, fileUrl(hub, commit, path), { from, bytes }, retry);
   };
-  /** Downloads a range of a file into its sparse copy. */
+  /** Downloads a range of a file into the sparse file. */
   const bring = async (file: RepoFile, from: number, bytes: number) => {
     const brought = await part(file, from, bytes);
     writeFileSync(join(folder, file.path), brought, { flag: from === 0 ? "w" : "a" });
@@ -109,7 +109,7 @@ export async function hollowModel(
 
 type Bring = (file: RepoFile, from: number, bytes: number) => Promise<Uint8Array>;
 
-/** The file begins with the header's length. An impossible length is reported by the reader of the file. */
+/** Downloads a header, whose length is in the first bytes; the file's reader reports an impossible length. */
 async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
   const first = Math.min(FIRST_BYTES, file.id.bytes);
   const part = Buffer.from(await bring(file, 0, first));
@@ -119,10 +119,10 @@ async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
   }
 }
 
-/** Contents of tensors that describe how others are quantized, by name and shape. */
+/** Downloads of tensors that describe quantized matrices, by the tensor's name and the matrix's shape. */
 type Shapes = Map<string, Promise<Uint8Array>>;
 
-/** Names of such tensors, and of the matrices they describe. */
+/** Last part of two names: of a tensor that describes a quantized matrix, and of that matrix. */
 const DESCRIBING: Readonly<Record<string, string>> = {
   g_idx: "qweight",
   weight_shape: "weight_packed",
@@ -154,7 +154,7 @@ async function bringShapes(
   }
 }
 
-/** Empty for an invalid header, which is reported when the model is described. */
+/** Returns a header's tensors; none if the header is invalid, which is reported when the model is described. */
 function tensorsOf(path: string): ReadonlyMap<string, SafetensorsTensor> {
   try {
     return readSafetensors(path).tensors;
@@ -163,7 +163,7 @@ function tensorsOf(path: string): ReadonlyMap<string, SafetensorsTensor> {
   }
 }
 
-/** Reads increasing ranges, since the header does not state its length. */
+/** Downloads a header, in ranges of increasing size, since it does not state its length. */
 async function bringGguf(file: RepoFile, path: string, bring: Bring): Promise<void> {
   const most = Math.min(file.id.bytes, MAX_HEADER_BYTES);
   for (let done = 0, next = FIRST_BYTES; done < most; next *= 4) {
@@ -177,7 +177,7 @@ async function bringGguf(file: RepoFile, path: string, bring: Bring): Promise<vo
   }
 }
 
-/** Extends the sparse file to this size. */
+/** Sets the size of the sparse file. */
 function extend(path: string, bytes: number): void {
   try {
     truncateSync(path, bytes);
@@ -190,7 +190,7 @@ function extend(path: string, bytes: number): void {
   }
 }
 
-/** Offset of the first tensor; Infinity if the header is incomplete, since zeros are no valid header. */
+/** Returns the offset of the first tensor; Infinity if the header is incomplete, and thus invalid. */
 function headerBytes(path: string): number {
   try {
     const { tensors } = readGguf(path);

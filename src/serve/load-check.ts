@@ -7,11 +7,11 @@ import { openTextModel, type TextModel, type TextModelOptions } from "../text/te
 
 export type LoadCheck = {
   readonly loads: boolean;
-  /** Reasons why it cannot be loaded. */
+  /** Reasons why the model cannot be loaded. */
   readonly reasons: readonly string[];
-  /** Vocabulary size, if the tokenizer can be read. */
+  /** Vocabulary size; absent if the tokenizer cannot be read. */
   readonly tokens?: number;
-  /** Set if the headers of the weights can be read. */
+  /** Memory plan; absent if the headers of the weights cannot be read. */
   readonly plan?: ModelPlan;
 };
 

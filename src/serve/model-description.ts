@@ -54,7 +54,7 @@ function describeGguf({ name, path }: ModelSource): ModelDescription {
   };
 }
 
-/** The type of most weights. */
+/** Returns the type of most weights. */
 function mainType(gguf: Gguf): string | undefined {
   const tensors = [...gguf.tensors.values()];
   return heaviest(tensors.map(({ type, shape }) => [type, numbersIn(shape)]));
@@ -122,7 +122,7 @@ function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | und
   }, 0);
 }
 
-/** The type of the unquantized weights. */
+/** Returns the dtype of the unquantized weights. */
 function dtypeOf({ tensors }: SafetensorsIndex): string | undefined {
   const floats = [...tensors.values()].filter(({ dtype }) => /^(BF|F)\d/.test(dtype));
   return heaviest(
@@ -137,7 +137,7 @@ function hasChatTemplate(folder: string): boolean {
   return readJson(join(folder, "tokenizer_config.json")).chat_template !== undefined;
 }
 
-/** The chat template; the one for tools if there are several. */
+/** Returns the chat template; the template for tools if there are several. */
 export function chatTemplateOf({ kind, path }: ModelSource): string | undefined {
   if (kind === "gguf") return optional(readGguf(path).metadata.get(GGUF_TEMPLATE), "string");
   const file = join(path, "chat_template.jinja");
@@ -162,7 +162,7 @@ export function isEmbedder({ kind, path }: ModelSource): boolean {
   return embeddingOf(text) !== undefined;
 }
 
-/** 134.5 M, 7.2 B */
+/** Formats a parameter count: 134.5 M, 7.2 B. */
 export function counted(parameters: number): string {
   if (parameters >= 1e9) return `${(parameters / 1e9).toFixed(1)} B`;
   return parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} M` : String(parameters);

@@ -2,13 +2,13 @@
 // the pattern to that model; * matches any characters.
 
 export type ModelNames = {
-  /** Names of the model given at start. */
+  /** Names of the model that is given at start. */
   own: readonly string[];
-  /** The model of the first pattern that matches. */
+  /** Returns the model of the first pattern that matches the name. */
   aliased(name: string): string | undefined;
 };
 
-/** Maximum length of names to match: clients may send a body full. */
+/** Maximum length of a name to match, since a client's name may be as long as a body. */
 const MAX_LENGTH = 256;
 
 export function readModelNames(written: readonly string[]): ModelNames {
@@ -29,6 +29,6 @@ const isAlias = (written: string) => written.includes("=");
 
 function patternOf(text: string): RegExp {
   const literal = (part: string) => part.replace(/[\\^$.|?+()[\]{}]/g, "\\$&");
-  // Consecutive stars would backtrack through every split between them.
+  // Consecutive stars are merged, because a regex would backtrack through every split between them.
   return new RegExp(`^${text.split(/\*+/).map(literal).join(".*")}$`, "su");
 }

@@ -27,12 +27,12 @@ export type ServedModel = { name: string; path: string; text: TextModel; info: M
 export type ModelUse = { model: ServedModel; end(): void };
 
 export type ServedModelsOptions = {
-  /** The model given at start. */
+  /** The model that is given at start. */
   main: ModelSource;
-  /** Its names, listed under the first ("default" always works), and patterns: see model-names.ts. */
+  /** The main model's names ("default" always works; lists show the first) and patterns: see model-names.ts. */
   names: readonly string[];
   maxModels: number;
-  /** How long an idle model stays loaded; forever by default. */
+  /** Milliseconds that an idle model stays loaded; unlimited if undefined. */
   idleMs?: number | undefined;
   chatTemplate?: string | undefined;
   engineOptions: Partial<EngineOptions>;
@@ -44,25 +44,25 @@ export type ListedModel = { name: string; maxLength: number | undefined; created
 
 export type ModelState = {
   state: "loaded" | "loading" | "failed" | "not loaded";
-  /** Number of requests using it. */
+  /** Number of requests that use the model. */
   uses: number;
 };
 
-/** As many models as may be loaded are in use. */
+/** A loaded model, and the use of its memory. */
 export type LoadedModel = {
   info: ModelInfo;
   load: Load;
   blocks: BlockGauges;
-  /** Slots of recurrent states: held by sequences, cached as snapshots, free; `bytes`: size of one. */
+  /** Slots of recurrent states: held by sequences, cached as snapshots, free; `bytes`: size of a slot. */
   slots: (BlockGauges & { bytes: number }) | undefined;
   source: ModelSource;
-  /** Unix time at which it is unloaded if idle until then; Infinity is never. */
+  /** Unix time at which the model is unloaded if it stays idle; Infinity if never. */
   expiresMs: number;
 };
 
-/** Maximum delay of a timer. */
+/** Maximum delay that a timer supports. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** How long batches yield to a model that found no room; its clients retry after a second. */
+/** Time for which batches pause after a model found no room: the model's clients retry after a second. */
 const LACKING_MS = 5000;
 
 export class NoRoomError extends Error {
@@ -74,7 +74,7 @@ export class NoRoomError extends Error {
   };
 }
 
-/** The model's files are invalid or it does not fit in memory. */
+/** Thrown if a model's files are invalid, or if it does not fit in memory. */
 export class ModelLoadError extends Error {
   override name = "ModelLoadError";
   readonly answer: ErrorAnswer = { status: 500, message: "The model cannot be loaded." };
@@ -85,19 +85,19 @@ type Entry = {
   source: ModelSource;
   uses: number;
   lastUse: number;
-  /** Set while loaded or loading. */
+  /** The current load; undefined if the model is not loaded or loading. */
   load: ModelLoad | undefined;
-  /** Whether the last load failed. */
+  /** Whether the latest load failed. */
   hasFailed: boolean;
-  /** Idle time before it is unloaded, if a request has set it. */
+  /** Milliseconds that the model stays loaded when idle, if a request has set this. */
   keepAliveMs: number | undefined;
-  /** Start of its current idle time. */
+  /** Time since which the model is idle. */
   idleSinceMs: number;
-  /** Unloads it; set while it is idle. */
+  /** Timer that unloads the model; set while the model is idle. */
   idleTimer: NodeJS.Timeout | undefined;
 };
 
-/** `text` and `info` are set once loaded; `info` is unset while a restarted engine reloads the model. */
+/** A load in progress or done. `text` and `info` are set when done; `info` is unset while a new engine reloads. */
 type ModelLoad = { done: Promise<void>; text: TextModel | undefined; info: ModelInfo | undefined };
 
 export class ServedModels {
@@ -122,7 +122,7 @@ export class ServedModels {
     return this.#main.name;
   }
 
-  /** Whether the model given at start is being loaded; false after an unload. */
+  /** Whether the main model is being loaded; false once it has been unloaded. */
   get isLoading(): boolean {
     return this.#main.load !== undefined && !this.#main.load.info;
   }
@@ -132,12 +132,12 @@ export class ServedModels {
     return this.#main.hasFailed;
   }
 
-  /** Whether a recent request found no room for its model. */
+  /** Whether the model of a recent request found no room. */
   get lacksRoom(): boolean {
     return performance.now() - this.#lackedRoomMs < LACKING_MS;
   }
 
-  /** Like `use`, for callers that need the model loaded only once. */
+  /** Waits until the model is loaded, like `use`, but does not keep it loaded afterwards. */
   async get(name: string): Promise<ServedModel> {
     const { model, end } = await this.use(name);
     end();
@@ -145,8 +145,8 @@ export class ServedModels {
   }
 
   /**
-   * Waits until the model is loaded; throws ModelNotFoundError or NoRoomError. `keepAliveMs`: new idle time before
-   * it is unloaded, Infinity is never; the server's setting by default.
+   * Waits until the model is loaded; throws ModelNotFoundError or NoRoomError. `keepAliveMs`: milliseconds until the
+   * model is unloaded when idle, Infinity for never; by default the server's setting.
    */
   async use(name: string, keepAliveMs?: number): Promise<ModelUse> {
     const entry = this.#find(name);
@@ -154,12 +154,12 @@ export class ServedModels {
     return await this.#use(entry);
   }
 
-  /** Throws ModelNotFoundError. */
+  /** Returns the model's files; throws ModelNotFoundError. */
   sourceOf(name: string): ModelSource {
     return this.#find(name).source;
   }
 
-  /** The text part of a loaded model. */
+  /** Returns the text part of a loaded model. */
   loadedText(name: string): TextModel | undefined {
     return this.#find(name).load?.text;
   }
@@ -185,7 +185,7 @@ export class ServedModels {
     entry.idleSinceMs = Date.now();
     const keepMs = this.#keepMs(entry);
     if (entry.uses > 0 || !entry.load || keepMs > MAX_TIMER_MS) return;
-    // Every use clears the timer.
+    // The timer never unloads a model in use, because every use clears it.
     entry.idleTimer = setTimeout(() => void this.#unload(entry).catch(() => {}), keepMs).unref();
   }
 
@@ -193,7 +193,7 @@ export class ServedModels {
     return keepAliveMs ?? this.#options.idleMs ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Returns false if the model was not loaded; throws NoRoomError if it is in use. */
+  /** Unloads a model; returns false if it was not loaded, and throws NoRoomError if it is in use. */
   async unload(name: string): Promise<boolean> {
     const entry = this.#find(name);
     if (!entry.load) return false;
@@ -213,12 +213,12 @@ export class ServedModels {
     };
     checkUnused();
     await Promise.all(own.filter(({ load }) => load).map((entry) => this.#unload(entry)));
-    // A request may have arrived meanwhile.
+    // Checks again, since a request may have begun to use a model during the unload.
     checkUnused();
     for (const { name } of own) this.#entries.delete(name);
   }
 
-  /** The model counts as unloaded at once: a request that arrives meanwhile loads it again. */
+  /** Unloads a model. It counts as unloaded at once, so a request that arrives meanwhile loads it again. */
   async #unload(entry: Entry): Promise<void> {
     clearTimeout(entry.idleTimer);
     entry.load = undefined;
@@ -232,7 +232,7 @@ export class ServedModels {
     const lost = [...this.#entries.values()].filter(({ load }) => load);
     for (const { load } of lost) load!.info = undefined;
     setImmediate(() => {
-      // An engine that keeps dying is restarted only by a request.
+      // Restarts a running engine's models only: if it has died again, the next request restarts it.
       if (!this.#engine.alive) return;
       for (const entry of lost) {
         this.#use(entry).then(
@@ -243,7 +243,7 @@ export class ServedModels {
     });
   }
 
-  /** Throws ModelNotFoundError. */
+  /** Returns a model's state; throws ModelNotFoundError. */
   stateOf(name: string): ModelState {
     const { load, hasFailed, uses } = this.#find(name);
     if (load) return { state: load.info ? "loaded" : "loading", uses };
@@ -331,20 +331,20 @@ export class ServedModels {
     return entry;
   }
 
-  /** The entry must be in use, so that it is not unloaded meanwhile. */
+  /** Waits until the model is loaded. The entry must be in use, so that the model is not unloaded meanwhile. */
   async #loaded(entry: Entry): Promise<ServedModel> {
     entry.lastUse = ++this.#clock;
     entry.load ??= this.#startLoad(entry);
     const { load, name, source } = entry;
     try {
       await load.done;
-      // After an engine restart, this waits for the reload.
+      // Waits for the load; after an engine restart, for the reload.
       load.info = await this.#engine.load(name, source.path, this.#options.engineOptions);
       entry.hasFailed = false;
       return { name, path: source.path, text: load.text!, info: load.info };
     } catch (error) {
       if (entry.load === load) entry.load = undefined;
-      // Without room, no load was attempted.
+      // A load that finds no room is not attempted, so it has not failed.
       if (!(error instanceof NoRoomError)) entry.hasFailed = true;
       throw error;
     }
@@ -370,7 +370,7 @@ export class ServedModels {
     }
   }
 
-  /** Unloads the least recently used idle model. */
+  /** Unloads the least recently used of the idle models. */
   async #makeRoom(wanted: Entry): Promise<void> {
     const others = [...this.#entries.values()].filter((each) => each !== wanted && each.load);
     const excess = others.length + 1 - this.#options.maxModels;

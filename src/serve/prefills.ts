@@ -9,9 +9,9 @@ const AT_ONCE = 32;
 
 export type PrefillsRequest = {
   model: string;
-  /** They differ only in their prompts. */
+  /** One request per prompt, otherwise equal. */
   requests: readonly Omit<EngineRequest, "maxTokens">[];
-  /** Whether the prompts share a prefix: the first one runs alone, so that the others hit its cached blocks. */
+  /** Whether prompts share a prefix: the first then runs alone, so that the others hit the blocks that it caches. */
   shareHead?: boolean;
 };
 
@@ -29,7 +29,7 @@ export class Prefills {
     this.usage = { promptTokens, cachedTokens: 0, completionTokens: 0 };
   }
 
-  /** The event of each prompt, with the vector or logits. */
+  /** Computes the prompts; returns an event with the vector or logits of each. */
   async read(): Promise<EngineEvent[]> {
     const { requests, model, shareHead = false } = this.#asked;
     const events: EngineEvent[] = [];

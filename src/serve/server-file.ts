@@ -11,7 +11,7 @@ export const ServerEntry = z.object({
   url: z.url(),
   key: z.string(),
   pid: z.int().positive(),
-  /** Drain timeout at shutdown. */
+  /** Milliseconds that a shutdown waits for running requests. */
   drainMs: z.int(),
 });
 export type ServerEntry = z.infer<typeof ServerEntry>;
@@ -19,7 +19,7 @@ export type ServerEntry = z.infer<typeof ServerEntry>;
 export function rememberServer(entry: ServerEntry, env: Environment = process.env): void {
   mkdirSync(folder(env), { recursive: true, mode: 0o700 });
   const path = fileOf(entry.pid, env);
-  // Renamed once complete, since other processes may read it at any time.
+  // The file is renamed once it is complete, since other processes may read it at any time.
   writeFileSync(`${path}.new`, JSON.stringify(entry), { mode: 0o600 });
   renameSync(`${path}.new`, path);
 }
@@ -28,11 +28,11 @@ export function forgetServer(pid: number, env: Environment = process.env): void 
   try {
     rmSync(fileOf(pid, env));
   } catch {
-    // A leftover file names an ended process and is ignored.
+    // A remaining file does no harm: it names an ended process and is ignored.
   }
 }
 
-/** The running servers; removes files left by crashed ones. */
+/** Returns the running servers, and removes the files of crashed ones. */
 export function knownServers(env: Environment = process.env): ServerEntry[] {
   return namesIn(folder(env)).flatMap((name) => {
     const entry = read(join(folder(env), name));
@@ -48,7 +48,7 @@ export function isRunning(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Another user's process is running but cannot be signalled.
+    // With EPERM the process exists, but belongs to another user.
     return codeOf(error) === "EPERM";
   }
 }
@@ -57,7 +57,7 @@ function folder(env: Environment): string {
   return join(cacheDirectory(env), "servers");
 }
 
-/** Named by process id: servers at different addresses may share a port. */
+/** Returns the path of a server's file, named by process id: servers at different addresses may share a port. */
 function fileOf(pid: number, env: Environment): string {
   return join(folder(env), `${pid}.json`);
 }

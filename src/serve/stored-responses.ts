@@ -7,12 +7,12 @@ import { dirname } from "node:path";
 export type StoredResponse = {
   id: string;
   response: object;
-  /** All input items, including those of previous responses. */
+  /** All input items of the conversation, including those of previous responses. */
   input: readonly object[];
 };
 
 export type StoredResponsesOptions = {
-  /** Created on first use. */
+  /** Path of the database, which is created on first use. */
   path: string;
   /** Maximum bytes per key. */
   maxBytes: number;
@@ -45,7 +45,7 @@ export class StoredResponses {
     this.#options = { maxAgeMs: 30 * DAY_MS, now: Date.now, ...options };
   }
 
-  /** Returns false if it exceeds the limit of a key by itself. */
+  /** Stores a response; returns false if it alone exceeds the limit of a key. */
   save(owner: string, stored: StoredResponse): boolean {
     const { maxBytes, maxAgeMs, now } = this.#options;
     const [response, input] = [JSON.stringify(stored.response), JSON.stringify(stored.input)];
@@ -58,7 +58,7 @@ export class StoredResponses {
         "INSERT INTO responses (id, owner, createdMs, bytes, response, input) VALUES (?, ?, ?, ?, ?, ?)",
         [stored.id, owner, now(), bytes, response, input],
       );
-      // Deletes all but the newest ones that fit.
+      // Deletes the key's oldest responses that exceed the limit.
       database.run(
         `DELETE FROM responses WHERE number IN (
           SELECT number FROM (
@@ -72,7 +72,7 @@ export class StoredResponses {
     return true;
   }
 
-  /** Undefined if the key has no such response. */
+  /** Returns a stored response; undefined if the key has none with this id. */
   find(owner: string, id: string): StoredResponse | undefined {
     const since = this.#options.now() - this.#options.maxAgeMs;
     const row = this.#open()
@@ -85,7 +85,7 @@ export class StoredResponses {
       : undefined;
   }
 
-  /** Returns false if the key has no such response. */
+  /** Deletes a stored response; returns false if the key has none with this id. */
   delete(owner: string, id: string): boolean {
     const { changes } = this.#open().run("DELETE FROM responses WHERE owner = ? AND id = ?", [
       owner,
@@ -104,7 +104,7 @@ export class StoredResponses {
     const { path } = this.#options;
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     const database = new Database(path, { create: true, strict: true });
-    // Several servers may share the database.
+    // Write-ahead logging lets several servers share the database.
     database.run("PRAGMA journal_mode = WAL");
     database.run("PRAGMA synchronous = NORMAL");
     database.run("PRAGMA busy_timeout = 1000");
