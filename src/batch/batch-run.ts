@@ -16,17 +16,17 @@ export type LineRequest = {
 };
 
 export type RunOptions = Omit<InputRules, "endpoint"> & {
-  /** The response, or the delay after which to retry the line. */
+  /** Answers a line: returns the response, or the delay before the line is retried. */
   answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
-  /** Called when a status or a count changes. */
+  /** Called when a batch's status or counts change. */
   onProgress?: (batch: Batch) => void;
-  /** The batch will be retried; without an id, removing expired files failed. */
+  /** Reports an error after which the batch is retried; without an id, an error while removing expired files. */
   onError(id: string | undefined, error: unknown): void;
-  /** Delay before the retry; five seconds by default. */
+  /** Milliseconds before a retry; 5000 by default. */
   retryMs?: number;
 };
 
-/** Attempts per line, and to validate a batch, if the server itself fails. */
+/** Maximum attempts to answer a line, or to validate a batch, if the server fails. */
 const MAX_TRIES = 3;
 const RETRY_MS = 5000;
 
@@ -35,22 +35,22 @@ export class BatchRun {
   readonly #id: string;
   readonly #store: BatchStore;
   readonly #options: RunOptions;
-  /** Called when lines can start or places become free. */
+  /** Called when lines can be started, either new ones or in place of ended ones. */
   readonly #onChange: () => void;
-  /** Aborted at shutdown; nothing is stored afterwards. */
+  /** Signal of the shutdown, after which nothing is stored. */
   readonly #stopping: AbortSignal;
-  /** Ends the current status early: on cancellation, expiry or shutdown. */
+  /** Aborted to end the current status early: on cancellation, expiry or shutdown. */
   readonly #interruption = new AbortController();
   readonly #inFlight = new Set<Promise<void>>();
   readonly #tries = new Map<number, number>();
   readonly #retryMs: number;
-  /** Number of errors, apart from a full disk. */
+  /** Number of errors other than a full disk. */
   #errors = 0;
-  /** Lines to start, in order. */
+  /** Lines read from the store and not yet started, in order. */
   #next: BatchLine[] = [];
-  /** Number of the last line read from the store. */
+  /** Number of the last line that was read from the store. */
   #cursor = 0;
-  /** Number of lines without an answer. */
+  /** Number of unanswered lines. */
   #left = 0;
   #onAnswered = () => {};
   #isOpen = false;
@@ -85,7 +85,7 @@ export class BatchRun {
     return this.#next.length > 0;
   }
 
-  /** Requires `hasNext`. */
+  /** Starts the next line; requires `hasNext`. */
   startNext(): void {
     const line = this.#next.shift()!;
     const answering = this.#answer(line).catch((error: unknown) => {
@@ -99,18 +99,18 @@ export class BatchRun {
     });
   }
 
-  /** To be called when the status changes or the server stops. */
+  /** Ends the current status early; to be called when the batch's status changes or the server stops. */
   interrupt(): void {
     this.#interruption.abort();
   }
 
-  /** Returns when the batch has ended or the server stops. */
+  /** Runs the batch; returns when it has ended or the server stops. */
   async run(): Promise<void> {
     const expiry = this.#armExpiry();
     while (!this.#stopping.aborted) {
       try {
         const batch = this.#store.batch(this.#id);
-        // A batch that ended is deleted once enough newer ones have ended.
+        // The store deletes an ended batch once enough newer batches have ended.
         if (!batch) break;
         this.#options.onProgress?.(batch);
         if (isEnded(batch)) break;
@@ -132,7 +132,7 @@ export class BatchRun {
     return setTimeout(() => this.interrupt(), Math.max(expiresAt * 1000 - Date.now(), 0));
   }
 
-  /** Takes the batch to its next status. */
+  /** Does the work of the batch's status, and advances it to the next one. */
   async #step(batch: Batch): Promise<void> {
     switch (batch.status) {
       case "validating":
@@ -140,7 +140,7 @@ export class BatchRun {
         return await this.#validate(batch);
       case "in_progress":
         await this.#answerLines(batch);
-        // The batch may have been cancelled meanwhile.
+        // The batch may have been cancelled while its lines were answered.
         if (this.#is("in_progress")) this.#store.advance(this.#id, "finalizing");
         return;
       case "finalizing":
@@ -191,7 +191,7 @@ export class BatchRun {
     await this.#clear();
   }
 
-  /** Returns when all lines are answered or the batch is interrupted. */
+  /** Answers the lines; returns when all are answered or the batch is interrupted. */
   async #answerLines(batch: Batch): Promise<void> {
     this.#left = unansweredIn(batch);
     const { signal } = this.#interruption;
@@ -225,7 +225,7 @@ export class BatchRun {
   async #respond(line: BatchLine, signal: AbortSignal) {
     const { inputFile } = this.#store.batch(this.#id)!;
     const body = await readBody(this.#store.pathOf(inputFile), line).catch(() => undefined);
-    // Another program has removed the file from the folder.
+    // The file may be missing, because another program has removed it from the folder.
     if (!body) return { status: 500, body: unreadable };
     return await this.#options.answer({
       owner: this.owner,
@@ -236,7 +236,7 @@ export class BatchRun {
     });
   }
 
-  /** Requeues a line in its order; the whole batch pauses first. */
+  /** Requeues a line in its order, and pauses the whole batch. */
   #again(line: BatchLine, pauseMs: number): void {
     const at = this.#next.findIndex((other) => other.line > line.line);
     this.#next.splice(at < 0 ? this.#next.length : at, 0, line);
@@ -254,7 +254,7 @@ export class BatchRun {
     await this.#clear();
   }
 
-  /** Removes all data of an ended batch but its output. */
+  /** Removes an ended batch's lines, and the files that were kept only for it. */
   async #clear(): Promise<void> {
     this.#store.removeUnused();
     await this.#removeLines();

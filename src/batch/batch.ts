@@ -2,7 +2,7 @@
 
 export type StoredFile = {
   id: string;
-  /** Name of the owning key. */
+  /** Name of the API key that owns the file. */
   owner: string;
   filename: string;
   purpose: "batch" | "batch_output";
@@ -27,22 +27,22 @@ export type Outcome = Extract<BatchStatus, "completed" | "expired" | "cancelled"
 export type LineFault = {
   code: string;
   message: string;
-  /** Counted from 1; null for the file as a whole. */
+  /** Line number, counted from 1; null for an error in the file as a whole. */
   line: number | null;
   param: string | null;
 };
 
 export type BatchOrder = {
   owner: string;
-  /** The endpoint of all lines; undefined if each line names its own. */
+  /** Endpoint of all lines; undefined if each line names an endpoint. */
   endpoint: string | undefined;
   inputFile: string;
-  /** The completion window, as requested. */
+  /** Completion window, as written in the request. */
   window: string;
-  /** Undefined if the batch never expires. */
+  /** Time at which the batch expires; undefined if never. */
   expiresAt: number | undefined;
   metadata: Record<string, string> | undefined;
-  /** Lifetime of the output files; unlimited if undefined. */
+  /** Seconds that the output files are kept; undefined if forever. */
   outputSeconds: number | undefined;
 };
 
@@ -50,18 +50,18 @@ export type Batch = BatchOrder & {
   id: string;
   status: BatchStatus;
   createdAt: number;
-  /** Time of each status. */
+  /** Time at which each status began. */
   at: Partial<Record<BatchStatus, number>>;
   faults: readonly LineFault[];
   outputFile: string | undefined;
   errorFile: string | undefined;
-  /** Numbers of lines: `completed` have a response with status 200, `failed` any other or none. */
+  /** Number of lines: `completed` got a response with status 200, `failed` another response or none. */
   counts: { total: number; completed: number; failed: number };
 };
 
 /** One request of a batch, with the position of its body in the input file. */
 export type BatchLine = {
-  /** Counted from 1. */
+  /** Line number, counted from 1. */
   line: number;
   customId: string;
   endpoint: string;

@@ -1,4 +1,4 @@
-// Runs all batches of a server. Their lines use the capacity left by other requests, round-robin over keys.
+// Runs all batches of a server. Their lines use the capacity that other requests leave, round-robin over API keys.
 import type { Batch, BatchOrder } from "./batch.ts";
 import { isEnded } from "./batch.ts";
 import { BatchRun, type RunOptions } from "./batch-run.ts";
@@ -6,13 +6,13 @@ import { BatchStore } from "./store.ts";
 
 export type BatchesOptions = RunOptions & {
   folder: string;
-  /** Maximum lines in flight at present. */
+  /** Returns the maximum number of lines in flight at present. */
   places(): number;
-  /** Maximum lines in flight per key. */
+  /** Returns the maximum number of lines in flight for a key. */
   placesOf(owner: string): number;
 };
 
-/** Polling interval while there are no places. */
+/** Polling interval while no line may be started. */
 const NO_PLACE_MS = 1000;
 /** Interval at which expired files are removed. */
 const SWEEP_MS = 60_000;
@@ -44,7 +44,7 @@ export class Batches {
     return batch;
   }
 
-  /** Has no effect on a batch that has ended or is being finalized or cancelled. */
+  /** Cancels a batch, unless it has ended or is already being finalized or cancelled. */
   cancel(batch: Batch): Batch {
     if (isEnded(batch) || batch.status === "cancelling" || batch.status === "finalizing") {
       return batch;
@@ -54,12 +54,12 @@ export class Batches {
     return cancelling;
   }
 
-  /** Returns when all batches have ended. */
+  /** Resolves once all batches have ended. */
   async finished(): Promise<void> {
     while (this.#ends.size > 0) await Promise.all(this.#ends);
   }
 
-  /** Drops lines in flight, which are answered after the next start. */
+  /** Stops all batches. Lines in flight are dropped, and answered after the next start. */
   async stop(): Promise<void> {
     this.#stopping.abort();
     clearInterval(this.#sweep);
@@ -69,7 +69,7 @@ export class Batches {
     this.store.close();
   }
 
-  /** After an error, such as a full disk, the next sweep retries. */
+  /** Removes expired files; after an error, such as a full disk, the next sweep tries again. */
   #removeUnused(): void {
     try {
       this.store.removeUnused();
@@ -100,10 +100,10 @@ export class Batches {
   #startLines(): void {
     if (this.#stopping.signal.aborted) return;
     const runs = [...this.#runs.values()];
-    // No line in flight would trigger another attempt.
+    // Polls until a line may start: without lines in flight, no answer triggers the next start.
     if (sum(runs) === 0 && this.#options.places() === 0) this.#startLater();
     while (sum(runs) < this.#options.places()) {
-      // The key with the fewest lines in flight is next, and of its batches the oldest.
+      // Chooses the key with the fewest lines in flight, and its oldest batch.
       const lines = Map.groupBy(runs, ({ owner }) => owner);
       const [next] = runs
         .filter(({ owner }) => sum(lines.get(owner)!) < this.#options.placesOf(owner))

@@ -3,7 +3,7 @@
 import { Database, SQLiteError, type SQLQueryBindings } from "bun:sqlite";
 import { join } from "node:path";
 
-/** Another process has the store open. */
+/** Thrown if another process has the store open. */
 export class StoreBusyError extends Error {
   override name = "StoreBusyError";
 }
@@ -68,7 +68,7 @@ export type PageOrder = {
 export class BatchDatabase {
   readonly #db: Database;
 
-  /** Creates the database if needed; throws StoreBusyError if another process has it open. */
+  /** Opens or creates the database; throws StoreBusyError if another process has it open. */
   constructor(folder: string) {
     this.#db = openDatabase(databaseIn(folder));
   }
@@ -95,7 +95,7 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // An unknown id has no successors.
+      // After an unknown id, the page is empty.
       after === undefined ? 1 : 0,
       limit + 1,
     );
@@ -125,7 +125,7 @@ function openDatabase(path: string): Database {
     db.run("PRAGMA locking_mode = EXCLUSIVE");
     db.run("PRAGMA auto_vacuum = INCREMENTAL");
     db.run("PRAGMA journal_mode = WAL");
-    // A crash of the process loses nothing. A power failure may lose the last answers, which are then computed again.
+    // A crash of the process loses nothing; a power failure may lose the last answers, which are computed again.
     db.run("PRAGMA synchronous = NORMAL");
     const { user_version: version } = db.query("PRAGMA user_version").get() as {
       user_version: number;

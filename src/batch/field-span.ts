@@ -6,7 +6,7 @@ const [OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 
 
 export type Span = { start: number; end: number };
 
-/** Expects valid JSON. As in JSON.parse, the last of duplicate fields counts. */
+/** Returns the bytes of a field's value in valid JSON. Of duplicate fields the last counts, as in JSON.parse. */
 export function fieldSpan(json: Uint8Array, name: string): Span | undefined {
   let found: Span | undefined;
   let [depth, key, valueStart] = [0, { start: 0, end: 0 }, 0];
@@ -42,7 +42,7 @@ export function fieldSpan(json: Uint8Array, name: string): Span | undefined {
   return found;
 }
 
-/** Offset after the closing quote. */
+/** Returns the offset after the closing quote of a string. */
 function stringEnd(json: Uint8Array, start: number): number {
   for (let at = start + 1; at < json.length; at++) {
     if (json[at] === BACKSLASH) at++;

@@ -6,17 +6,17 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { BatchLine, LineFault } from "./batch.ts";
 import { fieldSpan } from "./field-span.ts";
 
-/** Maximum faults reported; reading stops there. */
+/** Maximum faults that are reported; validation stops there. */
 const MAX_FAULTS = 100;
 const MAX_CUSTOM_ID = 512;
 
 export type InputRules = {
-  /** The endpoint required of all lines; undefined allows any of `endpoints`. */
+  /** Endpoint that all lines must have; undefined allows any of `endpoints`. */
   endpoint: string | undefined;
   endpoints: readonly string[];
   maxLines: number;
   maxLineBytes: number;
-  /** Parses a JSON text: the value, a problem, or the delay before a retry. */
+  /** Parses a JSON text; returns the value, a problem, or the delay before a retry. */
   parse(bytes: Uint8Array<ArrayBuffer>): Promise<Parsed | { retryMs: number }>;
 };
 
@@ -34,7 +34,7 @@ export class BatchInput {
     this.#rules = rules;
   }
 
-  /** Yields valid lines; `faults` lists the others. */
+  /** Yields the valid lines, and adds the faults of the others to `faults`. */
   async *lines(signal: AbortSignal): AsyncGenerator<BatchLine> {
     const { maxLineBytes, maxLines } = this.#rules;
     let count = 0;
@@ -122,7 +122,7 @@ export class BatchInput {
     }
     if (!isObject(body)) return wrong("body", "expected an object");
     if (body.stream === true) return wrong("body.stream", "batches cannot stream");
-    // As in OpenAI's API. Several models would be loaded and unloaded line by line.
+    // All lines must name the same model, as in OpenAI's API; several would be loaded and unloaded line by line.
     const model = body.model ?? "default";
     this.#model ??= model;
     if (model === this.#model) return undefined;
@@ -149,13 +149,13 @@ export async function readBody(
 type RawLine = {
   number: number;
   offset: number;
-  /** Undefined if the line is too long. */
+  /** The line's bytes; undefined if it is too long. */
   bytes: Uint8Array<ArrayBuffer> | undefined;
 };
 
 const NEW_LINE = 0x0a;
 
-/** Too long lines are skipped without buffering them. */
+/** Yields the lines of the file; skips the bytes of lines that are too long, without buffering them. */
 async function* rawLines(
   path: string,
   maxBytes: number,

@@ -6,11 +6,11 @@ import { type AnsweredLine, type BatchStore, newId } from "./store.ts";
 
 export type LineResponse = {
   status: number;
-  /** JSON, as clients get it. */
+  /** Response body as JSON, in the form that clients get. */
   body: string;
 };
 
-/** The x-request-id of a line, which is also in the output. */
+/** Returns the x-request-id of a line's request, which its output line contains too. */
 export function requestIdOf(batch: Pick<Batch, "id">, line: number): string {
   return `batch_req_${batch.id.replace("batch_", "")}-${line}`;
 }
@@ -37,10 +37,10 @@ const unanswered: Readonly<Record<Outcome, { code: string; message: string }>> =
   },
 };
 
-/** Lines read at once; answers may be long. */
+/** Lines read from the store at once; only a few, because answers may be long. */
 const LINES_AT_ONCE = 32;
 
-/** All output lines in order, and whether their responses have status 200. */
+/** Yields all output lines in order, and whether each has a response with status 200. */
 function* outputLines(store: BatchStore, { id }: Pick<Batch, "id">, outcome: Outcome) {
   let after = 0;
   for (;;) {
@@ -69,7 +69,7 @@ export type WrittenOutput = {
   counts: Batch["counts"];
 };
 
-/** Writes both files, each only if it has lines. Leaves no file if it throws. */
+/** Writes the output file and the error file, each only if it has lines. Leaves no file if it throws. */
 export async function writeOutput(
   store: BatchStore,
   batch: Batch,
@@ -124,7 +124,7 @@ class OutputFile {
     if (this.#pending.length >= PIECE) await this.#write();
   }
 
-  /** Undefined if the file has no lines. */
+  /** Completes the file; returns undefined if it has no lines. */
   async end(): Promise<StoredFile | undefined> {
     if (this.lines === 0) return undefined;
     await this.#write();

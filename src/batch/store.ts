@@ -13,7 +13,7 @@ import {
 } from "./batch.ts";
 import { BatchDatabase, type Page, type PageOrder } from "./database.ts";
 
-/** Maximum rows per transaction, so that it does not block other requests. */
+/** Maximum rows per transaction: a longer one would block other requests. */
 export const SLICE = 200;
 
 /** Maximum ended batches kept per key. */
@@ -37,7 +37,7 @@ export class BatchStore {
   readonly #folder: string;
   readonly #db: BatchDatabase;
 
-  /** Creates the store if needed; throws StoreBusyError if another process uses it. */
+  /** Opens or creates the store; throws StoreBusyError if another process uses it. */
   constructor(folder: string) {
     this.#folder = join(folder, "files");
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
@@ -55,7 +55,7 @@ export class BatchStore {
 
   // Files
 
-  /** The content must already be at its path. */
+  /** Adds a file, whose content must already be at its path. */
   addFile(file: StoredFile): void {
     this.#db.run(
       "INSERT INTO files (id, owner, filename, purpose, bytes, createdAt, expiresAt) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -69,7 +69,7 @@ export class BatchStore {
     );
   }
 
-  /** `owner`: the required owner; undefined for any. */
+  /** Returns a file; undefined if it does not exist. `owner`: the required key; undefined allows any. */
   file(owner: string | undefined, id: string): StoredFile | undefined {
     const row = this.#db.get<FileRow>(
       `SELECT ${fileFields} FROM files WHERE id = ? AND owner = ifnull(?, owner) AND NOT isDeleted AND ifnull(expiresAt > ?, 1)`,
@@ -91,7 +91,7 @@ export class BatchStore {
     return { data: data.map(fileOf), hasMore };
   }
 
-  /** Deleted files count until they are removed from disk. */
+  /** Returns the number and size of a key's files, including deleted ones until they are removed from disk. */
   usage(owner: string): { files: number; bytes: number } {
     return this.#db.get<{ files: number; bytes: number }>(
       "SELECT count(*) AS files, ifnull(sum(bytes), 0) AS bytes FROM files WHERE owner = ?",
@@ -99,13 +99,13 @@ export class BatchStore {
     )!;
   }
 
-  /** The content of a file stays until no batch reads it. */
+  /** Marks a file as deleted; its content stays while a batch reads it. */
   deleteFile(id: string): void {
     this.#db.run("UPDATE files SET isDeleted = 1 WHERE id = ?", id);
     this.removeUnused();
   }
 
-  /** Removes deleted and expired files that no batch reads. */
+  /** Removes the deleted and expired files that no batch reads. */
   removeUnused(): void {
     const unused = this.#db.all<{ id: string }>(
       `SELECT id FROM files WHERE (isDeleted OR expiresAt <= ?)
@@ -149,14 +149,14 @@ export class BatchStore {
     return row && batchOf(row);
   }
 
-  /** `owner`: undefined for all. */
+  /** Returns a page of batches. `owner`: their key; undefined for all keys. */
   batches(owner: string | undefined, page: PageOrder): Page<Batch> {
     const [where, values] = owner === undefined ? ["TRUE", []] : ["owner = ?", [owner]];
     const found = this.#db.page<BatchRow>("batches", batchFields, where, values, page);
     return { data: found.data.map(batchOf), hasMore: found.hasMore };
   }
 
-  /** Oldest first; of all keys without `owner`. */
+  /** Returns the unfinished batches of a key, or of all keys, oldest first. */
   unfinished(owner?: string): Batch[] {
     return this.#db
       .all<BatchRow>(
@@ -166,7 +166,7 @@ export class BatchStore {
       .map(batchOf);
   }
 
-  /** Sets the next status, together with other fields and the files written for the batch. */
+  /** Sets the next status, other fields and the files written for the batch, in one transaction. */
   advance(
     id: string,
     status: BatchStatus,
@@ -224,7 +224,7 @@ export class BatchStore {
     });
   }
 
-  /** The first unanswered lines after this one. */
+  /** Returns the first unanswered lines after line number `after`. */
   unanswered(batch: string, after: number, limit: number): BatchLine[] {
     return this.#db.all<BatchLine>(
       `SELECT ${lineFields} FROM lines WHERE batch = ? AND line > ? AND answer IS NULL ORDER BY line LIMIT ?`,
@@ -243,7 +243,7 @@ export class BatchStore {
     );
   }
 
-  /** Stores and counts an answer atomically; an earlier answer is kept. */
+  /** Stores an answer and counts it in one transaction; keeps an earlier answer to the same line. */
   answer(batch: string, line: number, answer: string, isCompleted: boolean): void {
     this.#db.transaction(() => {
       const { changes } = this.#db.run(
@@ -259,7 +259,7 @@ export class BatchStore {
     });
   }
 
-  /** Deletes a slice of a batch's lines; returns false if none are left. */
+  /** Deletes up to a transaction's worth of a batch's lines; returns false if none are left. */
   removeLines(batch: string): boolean {
     const { changes } = this.#db.run(
       "DELETE FROM lines WHERE rowid IN (SELECT rowid FROM lines WHERE batch = ? LIMIT ?)",
@@ -270,14 +270,14 @@ export class BatchStore {
     return changes > 0;
   }
 
-  /** Removes leftovers of a crash. */
+  /** Removes files and lines that a crash has left without an owner. */
   #removeStrays(): void {
     this.removeUnused();
     const known = new Set(this.#db.all<{ id: string }>("SELECT id FROM files").map(({ id }) => id));
     for (const name of readdirSync(this.#folder)) {
       if (!known.has(name)) rmSync(this.pathOf(name), { force: true });
     }
-    // A batch in validation is validated again.
+    // Also removes the lines of batches in validation, which starts over.
     this.#db.run(
       "DELETE FROM lines WHERE batch NOT IN (SELECT id FROM batches WHERE status IN ('in_progress', 'finalizing', 'cancelling'))",
     );
