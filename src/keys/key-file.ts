@@ -25,10 +25,10 @@ export class KeyFileError extends Error {
 
 const positive = z.int().positive();
 
-// Shorter than any key or hash, so that errors may show it.
+// Names are shorter than any key or hash, so an error that shows a name never shows a key.
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/;
 
-/** Names that the server assigns itself. */
+/** Names that the server gives to keys itself. */
 const reserved = /^(anonymous|local|api-key-\d+)$/;
 
 export const KeyEntry = z.strictObject({
@@ -67,7 +67,7 @@ export function defaultKeyFile(env: Environment = process.env): string {
   return join(configFolder(env), "keys.json");
 }
 
-/** The keys file of a server with these settings. */
+/** Returns the keys file of a server with these settings. */
 export function keyFileOf(
   { keysFile }: { keysFile?: string | undefined },
   env?: Environment,
@@ -83,7 +83,7 @@ export function newKey(): string {
   return `sk-mlx-${randomBytes(32).toString("base64url")}`;
 }
 
-/** Undefined if the file does not exist. */
+/** Reads the keys file; returns undefined if it does not exist. */
 export function readKeyFile(path: string): KeyFile | undefined {
   let text: string;
   try {
@@ -98,14 +98,14 @@ export function readKeyFile(path: string): KeyFile | undefined {
   throw new KeyFileError(`${path}: ${describe(result.error.issues[0]!, value)}`);
 }
 
-/** A warning if other users can access the file. */
+/** Returns a warning if other users can access the file. */
 export function keyFileWarning(path: string): string | undefined {
   const file = statSync(path, { throwIfNoEntry: false });
   if (!file || (file.mode & 0o077) === 0) return undefined;
   return `${path} can be read or written by others: \`chmod 600 ${path}\``;
 }
 
-/** Changes and replaces the file atomically, under a lock against other processes. */
+/** Replaces the file atomically by a changed one, under a lock against other processes. */
 export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEntry[]): void {
   const target = resolveLink(path);
   try {
@@ -121,7 +121,7 @@ export function changeKeyFile(path: string, change: (keys: KeyEntry[]) => KeyEnt
   }
 }
 
-/** Returns the new key, which is not stored anywhere; undefined if the name is taken. */
+/** Adds a key and returns it; undefined if the name is taken. The file stores only its hash. */
 export function addKey(
   path: string,
   { name, tier, limits }: Pick<KeyEntry, "name" | "tier" | "limits">,
@@ -137,7 +137,7 @@ export function addKey(
   return isTaken ? undefined : key;
 }
 
-/** Returns false if no key has this name. */
+/** Removes a key; returns false if none has this name. */
 export function revokeKey(path: string, name: string): boolean {
   let isThere = false;
   changeKeyFile(path, (entries) => {
@@ -147,7 +147,7 @@ export function revokeKey(path: string, name: string): boolean {
   return isThere;
 }
 
-/** Follows a symbolic link and replaces its target. */
+/** Returns the target of a symbolic link, so that the target is replaced and not the link. */
 function resolveLink(path: string): string {
   try {
     return realpathSync(path);
@@ -177,7 +177,7 @@ function parse(path: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    // The parser's message may contain a part of the file.
+    // The message of JSON.parse may quote the file, so it is not passed on.
     throw new KeyFileError(`${path}: not valid JSON`);
   }
 }

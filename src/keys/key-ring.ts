@@ -1,5 +1,5 @@
-// The accepted API keys: from the settings, from the keys file, and one generated for the command line on this machine.
-// Without keys and keys file, the server is open and every client has the owner's rights.
+// The accepted API keys: from the settings, from the keys file, and one generated for the command line on this
+// machine. Without keys or a keys file, the server is open: every client has the owner's rights.
 import { timingSafeEqual } from "node:crypto";
 import type { Priority } from "../engine/protocol.ts";
 import { hashOf, type KeyEntry, type KeyFile } from "./key-file.ts";
@@ -16,10 +16,10 @@ export type Caller = {
 type Keyed = { readonly hash: Buffer; readonly caller: Caller };
 
 export type RingOptions = {
-  /** From the settings. */
+  /** Keys from the settings, as plain text. */
   plain?: readonly string[];
   file?: KeyFile | undefined;
-  /** Generated for the command line on this machine. */
+  /** Key generated for the command line on this machine. */
   local?: string | undefined;
   now?: Clock;
 };
@@ -47,7 +47,7 @@ export class KeyRing {
     if (file) this.reload(file);
   }
 
-  /** Whether no key is required. Even an empty keys file requires one. */
+  /** Whether the server requires no key. It requires one even if the keys file is empty. */
   get open(): boolean {
     return this.#open;
   }
@@ -56,7 +56,7 @@ export class KeyRing {
     return [this.#anonymous, ...this.#keyed].map(({ name }) => name);
   }
 
-  /** The callers whose requests are accepted. */
+  /** The callers whose requests are accepted: those of the keys, or the anonymous one. */
   get callers(): readonly Caller[] {
     return this.#open ? [this.#anonymous] : this.#keyed;
   }
@@ -65,7 +65,7 @@ export class KeyRing {
     return [...this.#fixed, ...this.#listed].map(({ caller }) => caller);
   }
 
-  /** Finds the caller of a key. Compares with every key, so that timing reveals nothing. */
+  /** Returns the caller of a key. Compares the key with all keys, so that timing reveals nothing. */
   find(presented: string | undefined): Caller | undefined {
     if (this.#open) return this.#anonymous;
     if (presented === undefined) return undefined;
@@ -76,12 +76,12 @@ export class KeyRing {
     return matching[0]?.caller;
   }
 
-  /** Undefined once the key is revoked. */
+  /** Returns the caller with this name; undefined once its key is revoked. */
   named(name: string): Caller | undefined {
     return this.callers.find((caller) => caller.name === name);
   }
 
-  /** Replaces the keys of the file. Remaining names keep their usage. */
+  /** Replaces the keys from the file. Keys whose names stay keep their usage. */
   reload({ keys }: KeyFile): void {
     const before = new Map(this.#listed.map(({ caller }) => [caller.name, caller.limiter]));
     this.#listed = keys.map((entry) => this.#listedKey(entry, before.get(entry.name)));

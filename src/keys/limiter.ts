@@ -17,7 +17,7 @@ export type Limited = {
   retryAfterMs: number;
 };
 
-/** Retry-After of the concurrency limit: the end of running requests is unknown. */
+/** Retry-After for the limit of concurrent requests, since it is unknown when the running ones end. */
 const CONCURRENT_RETRY_MS = 1000;
 
 export const rateLimitHeaders = ["requests", "tokens"].flatMap((kind) =>
@@ -36,7 +36,7 @@ export class KeyLimiter {
     this.setLimits(limits);
   }
 
-  /** Running requests. */
+  /** Number of running requests. */
   get active(): number {
     return this.#active;
   }
@@ -50,14 +50,14 @@ export class KeyLimiter {
     return this.#limits.concurrent;
   }
 
-  /** Keeps the current usage. */
+  /** Changes the limits; the current usage stays. */
   setLimits(limits: Limits): void {
     this.#requests = resized(this.#requests, limits.requestsPerMinute, this.#now);
     this.#tokens = resized(this.#tokens, limits.tokensPerMinute, this.#now);
     this.#limits = limits;
   }
 
-  /** Admits a request; refused ones are not charged. */
+  /** Admits a request, or returns the limit that is reached; a refused request is not charged. */
   begin(): Lease | Limited {
     const limited = this.#limited();
     if (limited) return limited;
@@ -86,7 +86,7 @@ export class KeyLimiter {
     return { reason: "concurrent", limit: concurrent, retryAfterMs: CONCURRENT_RETRY_MS };
   }
 
-  /** OpenAI's rate-limit headers, for the limits that are set. */
+  /** Returns OpenAI's rate-limit headers, for the limits that are set. */
   headers(): Record<string, string> {
     const entries = this.#buckets().flatMap(([kind, bucket]) => [
       [`x-ratelimit-limit-${kind}`, `${bucket.perMinute}`],
@@ -107,7 +107,7 @@ export class KeyLimiter {
   }
 }
 
-/** An admitted request. It counts as running until `end`, which is idempotent. */
+/** An admitted request of a key. It counts as running until `end`, which is idempotent. */
 export class Lease {
   readonly #charge: (tokens: number) => void;
   readonly #release: () => void;
@@ -119,7 +119,7 @@ export class Lease {
     this.#release = release;
   }
 
-  /** Whether the lease outlives its handler. */
+  /** Whether the request continues after its handler has returned. */
   get held(): boolean {
     return this.#held;
   }
@@ -128,7 +128,7 @@ export class Lease {
     this.#charge(tokens);
   }
 
-  /** Ends the lease with this promise instead of the handler, for streamed responses. */
+  /** Ends the lease when this promise settles, instead of when the handler returns; for streamed responses. */
   endWith(over: Promise<unknown>): void {
     this.#held = true;
     const end = () => this.end();
@@ -142,7 +142,7 @@ export class Lease {
   }
 }
 
-/** A token bucket with a capacity of one minute. Its only state is the time at which it is full again. */
+/** A token bucket that holds one minute's worth. Its only state is the time at which it is full again. */
 class Bucket {
   readonly perMinute: number;
   readonly #now: Clock;
@@ -155,7 +155,7 @@ class Bucket {
     this.#now = now;
   }
 
-  /** Exceeds the capacity if overdrawn. */
+  /** Amount used of the bucket; exceeds the capacity if the bucket is overdrawn. */
   get used(): number {
     return this.#missingMs / this.#msEach;
   }
@@ -184,7 +184,7 @@ function resized(
   return next;
 }
 
-/** Formats as Go, and thus OpenAI, does: "12ms", "1.5s", "6m0s", "1h0m0s". */
+/** Formats a duration as OpenAI does: "12ms", "1.5s", "6m0s", "1h0m0s". */
 export function formatDuration(ms: number): string {
   if (ms > 0 && ms < 1000) return `${ms}ms`;
   const [hours, minutes] = [Math.floor(ms / 3_600_000), Math.floor(ms / 60_000) % 60];
