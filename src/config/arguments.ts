@@ -3,11 +3,11 @@ import type { LoadedSettings } from "./load.ts";
 
 export type CommandSettings = {
   readonly flags: readonly string[];
-  /** Secrets, since flags are visible to other users of the machine. */
+  /** Environment variables for secrets, since other users of the machine can see flags. */
   readonly variables: Readonly<Record<string, string>>;
 };
 
-/** Covers only flags and variables: the settings file is read at each start. */
+/** Returns the settings that came from flags and variables; the settings file is read at each start anyway. */
 export function commandSettings({ settings, written }: LoadedSettings): CommandSettings {
   const secrets = written.filter(({ setting }) => setting.isSecret);
   const others = written.filter(({ setting }) => !setting.isSecret);

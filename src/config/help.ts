@@ -19,7 +19,7 @@ export function settingsHelp(width: number): string {
   return [Bun.wrapAnsi(introduction, width), ...parts].join("\n\n");
 }
 
-/** One table per section. */
+/** Returns the documentation of all settings, as one table per section. */
 export function settingsMarkdown(): string {
   const tables = sections.map((section) => {
     const rows = settingsOf(section).map((setting) => {
@@ -52,7 +52,7 @@ function purpose({ text, values }: Setting): string {
   return typeof values === "object" ? `${text} One of ${values.join(", ")}.` : text;
 }
 
-/** The variables and other flags of a setting. */
+/** Lists the variables and further flags of a setting. */
 function others({ variable, aliases = [], sets = {}, variables = [] }: Setting): string[] {
   return [variable, ...variables, ...aliases, ...Object.keys(sets)];
 }

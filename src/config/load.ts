@@ -1,5 +1,5 @@
-// Reads settings from flags, MLX_SERVE_* variables and a file, in that order of precedence. An unknown name
-// or invalid value is reported by name in one line, which never contains a secret.
+// Reads settings from flags, MLX_SERVE_* variables and a file, in that order of precedence. An error names the
+// unknown name or the invalid setting in one line, without any secret.
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { codeOf, quoted } from "../hub/hub-error.ts";
@@ -11,9 +11,9 @@ import { otherVariables } from "./variables.ts";
 
 export type LoadedSettings = {
   settings: Settings;
-  /** The flag, variable or key of the file that set each, or "default". */
+  /** Source of each setting: its flag, its variable, its key in the file, or "default". */
   sources: Readonly<Record<keyof Settings, string>>;
-  /** Values from flags and variables as written, with absolute paths. */
+  /** Values that flags and variables set, as written, but with absolute paths. */
   written: readonly { readonly setting: Setting; readonly value: unknown }[];
 };
 
@@ -43,7 +43,7 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   };
 }
 
-/** Extracts the flags of some settings, under all their names, from a verb's arguments. */
+/** Removes the flags of the given settings, in all spellings, from a verb's arguments and returns their values. */
 export function takeSettings<K extends keyof Settings>(
   args: readonly string[],
   keys: readonly K[],
@@ -69,13 +69,13 @@ const flagTable = new Map(
   ),
 );
 
-/** Flags of other programs, and the equivalents here. */
+/** Flags of other programs, and the flags that they may mean here. */
 const otherFlags: Readonly<Record<string, string>> = {
   "-v": "--verbose or --version",
   "-V": "--version",
 };
 
-/** Settings by every spelling; aliases are flags only, but are used for hints too. */
+/** Settings by every name; aliases are valid only as flags, but suggestions use them too. */
 const settingByName = new Map(
   [...flagTable].map(([flag, { setting }]) => [
     flag.replace(/^-+/, "").replaceAll("-", "_"),
@@ -94,7 +94,7 @@ function readFlags(args: readonly string[]): Layer {
   }
   const [model] = models;
   if (models.length + (layer.has("model") ? 1 : 0) > 1) {
-    // An extra argument may be a second key, so it is not shown.
+    // The message does not show the extra argument, which may be a key.
     throw new UsageError("more than one model given; repeat a flag to give it several values");
   }
   if (model !== undefined) {
@@ -104,18 +104,18 @@ function readFlags(args: readonly string[]): Layer {
   return layer;
 }
 
-/** The setting of a flag, with or without an inline value. */
+/** Returns the setting of a flag, which may contain a value after =. */
 function settingOf(arg: string): Setting | undefined {
   return flagTable.get(flagIn(arg).flag)?.setting;
 }
 
 function flagIn(arg: string): { name: string; flag: string; inline: string | undefined } {
   const [, name = "", inline] = /^([^=]*)(?:=(.*))?$/s.exec(arg)!;
-  // Like other servers, accept underscores for dashes.
+  // Underscores count as dashes, as in other servers.
   return { name, flag: name.startsWith("--") ? name.replaceAll("_", "-") : name, inline };
 }
 
-/** The value follows =, or is the next argument. */
+/** Reads a flag's value, after = or from the next argument, into the layer. */
 function readFlag(arg: string, rest: string[], layer: Layer): void {
   const { name, flag, inline } = flagIn(arg);
   const found = flagTable.get(flag);
@@ -137,7 +137,7 @@ function readFlag(arg: string, rest: string[], layer: Layer): void {
   layer.set(setting.key, { setting, written, source: flag, folder: process.cwd() });
 }
 
-/** A value may start with one dash, as some keys and numbers do. */
+/** Returns whether a word is a flag. A value may start with one dash, as some keys and numbers do. */
 function isFlag(word: string): boolean {
   return word.startsWith("--") || flagTable.has(word);
 }
@@ -196,7 +196,7 @@ function parseToml(path: string): object {
   try {
     return Bun.TOML.parse(text);
   } catch {
-    // Bun's message lacks the line number and may contain a key.
+    // The parser's message lacks the line number and may contain a key, so it is replaced.
     const lines = text.split("\n");
     const whole = lines.findLastIndex((_, end) => isToml(lines.slice(0, end).join("\n")));
     throw new UsageError(`${path}: line ${whole + 1} is not TOML`);
@@ -243,7 +243,7 @@ function shown(written: unknown): string {
   return typeof written === "object" ? "a table" : quoted(String(written));
 }
 
-/** The leading part that looks like a name; a value may be attached to it. */
+/** Returns the part of a name before other characters, which may be an attached value and thus secret. */
 function shortened(name: string): string {
   const [start] = /^[\w.-]{0,60}/.exec(name)!;
   return start.length < name.length ? `${start}...` : start;

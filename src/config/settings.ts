@@ -15,19 +15,19 @@ export const sections = [
   "Machine",
 ] as const;
 
-/** Metadata of a setting. */
+/** The description of a setting, apart from its values. */
 export type About = {
   section: (typeof sections)[number];
   text: string;
-  /** Placeholder for the value in the help; a switch has none. */
+  /** Placeholder for the value in the help; absent for a switch. */
   metavar?: string;
-  /** Other flags with a value. */
+  /** Further flags that take the same value. */
   aliases?: readonly string[];
-  /** Flags without a value, and the value each sets. */
+  /** Further flags without a value, and the value that each sets. */
   sets?: Readonly<Record<string, unknown>>;
-  /** Other variables. */
+  /** Further environment variables. */
   variables?: readonly string[];
-  /** Possible values, for shell completion. */
+  /** Values that shell completion offers. */
   values?: "model" | "file" | readonly string[];
   isList?: true;
   isSecret?: true;
@@ -48,10 +48,10 @@ function number(least: number, most: number) {
   return z.preprocess(numeric, z.number(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** A list in the file does not count as a string, even with one item. */
+/** Returns a value as text; empty, and thus invalid, for a list in the file. */
 const wordOf = (raw: unknown) => (typeof raw === "object" ? "" : String(raw));
 
-/** A number with an optional unit, such as 4GiB. */
+/** Returns a parser of numbers with an optional unit, such as 4GiB. */
 function quantityIn(units: Readonly<Record<string, number>>) {
   return (raw: unknown) => {
     const [, count, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]*)$/i.exec(wordOf(raw)) ?? [];
@@ -60,7 +60,7 @@ function quantityIn(units: Readonly<Record<string, number>>) {
   };
 }
 
-// Excludes a bare G, which is 10^9 in some programs and 2^30 in others.
+// The units lack G, which is 10^9 in some programs and 2^30 in others.
 const bytes = quantityIn({
   "": 1,
   b: 1,
@@ -68,7 +68,7 @@ const bytes = quantityIn({
   ...{ kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, tib: 2 ** 40 },
 });
 const milliseconds = quantityIn({ "": 1e3, ms: 1, s: 1e3, m: 6e4, h: 36e5, d: 864e5 });
-// As in vLLM: 32k is 32000, 32K is 32768.
+// k is 1000 and K is 1024, as in vLLM: 32k is 32000, 32K is 32768.
 const tokens = quantityIn({ "": 1, k: 1e3, K: 2 ** 10, m: 1e6, M: 2 ** 20 });
 
 function size(least: string, most: string) {
@@ -87,7 +87,7 @@ function tokenCount(least: number, most: number) {
   return z.preprocess(tokens, z.int(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** The word auto, or a value of the schema. */
+/** Accepts the word auto, or a value of the schema. */
 function autoOr<T extends z.ZodType>(schema: T) {
   const isAuto = (raw: unknown) => wordOf(raw).toLowerCase() === "auto";
   return z.unknown().transform((raw, context): "auto" | z.output<T> => {
@@ -111,7 +111,7 @@ function onOff() {
   return z.preprocess(read, z.boolean("true or false"));
 }
 
-/** One of the choices or aliases, case-insensitive. */
+/** Accepts one of the choices or aliases, case-insensitively. */
 function oneOf<const T extends readonly string[]>(
   choices: T,
   others: Readonly<Record<string, T[number]>> = {},
@@ -137,7 +137,7 @@ function list(wanted: string, isRight?: (value: string) => boolean) {
   return z.preprocess(read, z.array(text(wanted, isRight), wanted));
 }
 
-/** First and last layers of each rank, such as 0-19,20-39. */
+/** Accepts the first and last layer of each rank, such as 0-19,20-39. */
 function layerRanges() {
   const wanted = "a range of layers for each rank, such as 0-19,20-39";
   const read = (raw: unknown) =>
@@ -546,9 +546,9 @@ export type Setting = About & {
   key: keyof Settings;
   flag: string;
   variable: string;
-  /** The key in the file; dashes are accepted too. */
+  /** Key in the settings file, where dashes may replace underscores. */
   name: string;
-  /** In its written form. */
+  /** Default value, as it would be written. */
   default?: string;
 };
 
@@ -566,7 +566,7 @@ export const settingList: readonly Setting[] = Settings.keyof().options.map((key
   };
 });
 
-/** Every flag of a setting; `sets` is present if the flag takes no value. */
+/** Returns all flags of a setting; `sets` is the value of a flag that takes none. */
 export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
   const { flag, metavar, aliases = [], sets = {} } = setting;
   const own = metavar
@@ -582,7 +582,7 @@ export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
   ];
 }
 
-/** The flag that disables a switch. */
+/** Returns the flag that turns a switch off. */
 export function offFlag({ flag }: Pick<Setting, "flag">): string {
   return flag.replace("--", "--no-");
 }
