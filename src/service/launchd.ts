@@ -12,7 +12,7 @@ import {
 import { complaint, findTool, runTool } from "./tool.ts";
 
 const POLL_MS = 100;
-/** How long launchd may take after the process has exited. */
+/** Maximum time that launchd takes to unload an agent after its process has exited. */
 const UNLOAD_MS = 5000;
 /** launchd's default stop timeout. */
 const DEFAULT_STOP_SECONDS = 20;
@@ -21,7 +21,7 @@ type Loaded = ServiceState & { readonly isLoaded: boolean; readonly stopSeconds:
 
 export function launchd(env: Environment): ServiceManager {
   const launchctl = findTool("launchctl", env, "services need launchd here");
-  // The user's graphical session; sessions of network logins end at logout.
+  // The domain of the user's graphical session, since sessions of network logins end at logout.
   const domain = `gui/${process.getuid?.()}`;
   const target = `${domain}/${SERVICE_NAME}`;
   const file = join(homeOf(env), "Library", "LaunchAgents", `${SERVICE_NAME}.plist`);
@@ -36,11 +36,11 @@ export function launchd(env: Environment): ServiceManager {
     const { code, stdout } = await runTool([launchctl, "print", target], env);
     return loadedOf(code === 0 ? stdout : undefined);
   };
-  /** Waits for the process to drain: launchctl returns before. */
+  /** Unloads the agent and waits until its process has drained, since launchctl returns before. */
   const unload = async (): Promise<void> => {
     const { isLoaded, stopSeconds } = await find();
     if (!isLoaded) return;
-    // For slow stops, launchctl fails with "Operation now in progress", although the stop proceeds.
+    // launchctl fails with "Operation now in progress" if stopping is slow, but the stop proceeds.
     const asked = await ask("bootout", target).then(
       () => undefined,
       (error: unknown) => error,
@@ -57,7 +57,7 @@ export function launchd(env: Environment): ServiceManager {
     describe: (command) => propertyList(command, log),
     state: find,
     async enable() {
-      // Reverts an earlier `launchctl disable`, which would outlast the file.
+      // Reverts an earlier `launchctl disable`, which outlives the agent's file.
       await ask("enable", target);
       return [];
     },
@@ -65,7 +65,7 @@ export function launchd(env: Environment): ServiceManager {
     async forget() {},
     async start() {
       if ((await find()).pid !== undefined) return;
-      // The loaded agent may come from an older file.
+      // Unloads an agent that was loaded from an older file.
       await unload();
       await ask("bootstrap", domain, file);
     },
@@ -88,7 +88,7 @@ function noSession(code: number, said: string): string {
   );
 }
 
-/** Parses the output of `launchctl print`; undefined if the agent is not loaded. */
+/** Parses the output of `launchctl print`; it is undefined if the agent is not loaded. */
 function loadedOf(printed: string | undefined): Loaded {
   if (printed === undefined) {
     const none = { pid: undefined, words: "stopped", hasFailed: false };

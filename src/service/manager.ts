@@ -7,17 +7,17 @@ import type { Environment } from "../hub/settings.ts";
 export const SERVICE_NAME = "mlx-serve";
 
 export type ServiceCommand = {
-  /** The program's full path, and its arguments. */
+  /** Full path of the program, and its arguments. */
   readonly words: readonly [string, ...string[]];
   readonly variables: Readonly<Record<string, string>>;
-  /** Maximum time to stop. */
+  /** Maximum seconds that the service takes to stop. */
   readonly stopSeconds: number;
 };
 
 export type ServiceState = {
-  /** Process ID, if running. */
+  /** Process id; undefined if the service does not run. */
   readonly pid: number | undefined;
-  /** The state in the manager's words: running, stopped, or failed with the reason. */
+  /** State as text: running, stopped, or failed with the reason. */
   readonly words: string;
   readonly hasFailed: boolean;
 };
@@ -26,20 +26,20 @@ export type LogOptions = { readonly lines: number; readonly follow: boolean };
 
 export type ServiceManager = {
   readonly name: string;
-  /** The file that describes the service. */
+  /** Path of the file that describes the service. */
   readonly file: string;
   describe(command: ServiceCommand): string;
   state(): Promise<ServiceState>;
-  /** Makes the manager read the written file and start the service at every login. Returns hints for the user. */
+  /** Loads the written file and starts the service at every login; returns hints for the user. */
   enable(): Promise<string[]>;
-  /** Called before the file is removed. */
+  /** Disables the service; called before its file is removed. */
   disable(): Promise<void>;
-  /** Called after the file was removed. */
+  /** Makes the manager forget the service; called after its file was removed. */
   forget(): Promise<void>;
   start(): Promise<void>;
-  /** Resolves once the process has exited. */
+  /** Stops the service; resolves once its process has exited. */
   stop(): Promise<void>;
-  /** The command that shows the service's log. */
+  /** Returns the command that shows the service's log. */
   logCommand(options: LogOptions): string[];
 };
 
@@ -47,7 +47,7 @@ export function homeOf(env: Environment): string {
   return env.HOME || homedir();
 }
 
-/** Rejects control characters, which neither file format supports and no legitimate path contains. */
+/** Throws if there are control characters, which neither file format supports and no legitimate path contains. */
 export function refuseControls({ words, variables }: ServiceCommand): void {
   const all = [...words, ...Object.entries(variables).map(([name, value]) => `${name}=${value}`)];
   const wrong = all.find((word) => /\p{Cc}/u.test(word));

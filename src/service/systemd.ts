@@ -45,7 +45,7 @@ export function systemd(given: Environment): ServiceManager {
       await ask("daemon-reload");
     },
     async start() {
-      // After repeated failures systemd refuses to start the unit until they are reset.
+      // After repeated failures systemd refuses to start the unit until the failures are reset.
       await ask("reset-failed", UNIT).catch(() => {});
       await ask("start", UNIT);
     },
@@ -60,7 +60,7 @@ export function systemd(given: Environment): ServiceManager {
   };
 }
 
-/** Sets XDG_RUNTIME_DIR, which locates the user's systemd, if `su` or cron has not. */
+/** Sets XDG_RUNTIME_DIR, by which systemctl finds the user's systemd; `su` and cron do not set it. */
 function withRuntimeFolder(env: Environment): Environment {
   const folder = `/run/user/${process.getuid?.()}`;
   return env.XDG_RUNTIME_DIR || !existsSync(folder) ? env : { ...env, XDG_RUNTIME_DIR: folder };
@@ -74,7 +74,7 @@ function noSession(said: string): string {
   );
 }
 
-/** Without lingering, the user's systemd and its services end with the last session. */
+/** Returns a hint unless lingering is on: without it, the user's services end with the last session. */
 async function lingerHint(env: Environment): Promise<string[]> {
   const loginctl = Bun.which("loginctl", { PATH: env.PATH ?? "" });
   const user = env.USER || env.LOGNAME;
@@ -115,11 +115,11 @@ function stateOf(shown: string): ServiceState {
 function unitText(command: ServiceCommand): string {
   refuseControls(command);
   const [program, ...args] = command.words;
-  // systemd rejects programs with one of these in the path, but passes them on as arguments.
+  // systemd rejects a program whose path has one of these characters, so a shell starts it from an argument.
   const words = /["'\\]/.test(program)
     ? ["/bin/sh", "-c", 'exec "$0" "$@"', program, ...args]
     : [program, ...args];
-  // The colon disables variable expansion of $.
+  // The colon before the program disables the expansion of $ in the line.
   const line = [`:${words[0]}`, ...words.slice(1)].map(quoted).join(" ");
   const variables = Object.entries(command.variables).map(
     ([name, value]) => `Environment=${quoted(`${name}=${value}`)}\n`,
@@ -143,7 +143,7 @@ WantedBy=default.target
 `;
 }
 
-/** Quotes as systemd.syntax(7) specifies; % would start a specifier. */
+/** Quotes a word as systemd.syntax(7) specifies; doubles %, which would start a specifier. */
 function quoted(word: string): string {
   return `"${word.replace(/[\\"]/g, "\\$&").replaceAll("%", "%%")}"`;
 }

@@ -3,7 +3,7 @@ import type { Environment } from "../hub/settings.ts";
 
 export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string };
 
-/** The path of a program; throws if it is missing. */
+/** Returns the path of a program; throws if it is not on the PATH. */
 export function findTool(name: string, env: Environment, why: string): string {
   const found = Bun.which(name, { PATH: env.PATH ?? "" });
   if (found) return found;
@@ -20,7 +20,7 @@ export async function runTool(command: readonly string[], env: Environment): Pro
   return { code, stdout, stderr };
 }
 
-/** The error output of a failed command, in one line. */
+/** Returns the error output of a failed command in one line. */
 export function complaint({ code, stdout, stderr }: Ran): string {
   const said = (stderr.trim() || stdout.trim()).replace(/\s*\n\s*/g, "; ");
   return said || `exit code ${code}`;
