@@ -1,12 +1,12 @@
-// Answers of errors to the client. An error that a client may cause or must hear of carries its answer, from which
-// src/http makes a response. All others are internal errors, which reveal nothing.
+// The answer that a client gets to an error. An error that a client can cause, or should see, carries one, and
+// src/http turns it into a response. All other errors are internal, and responses to them reveal no details.
 
 export type ErrorAnswer = {
-  /** HTTP status. With 429 and 503 the client may retry a second later. */
+  /** HTTP status. After 429 and 503 the client may retry a second later. */
   status: number;
   message: string;
   code?: string;
-  /** The request's field; "prompt" stands for the field that has the prompt. */
+  /** Request field that causes the error; "prompt" stands for any field that holds the prompt. */
   param?: "model" | "prompt";
 };
 
@@ -14,7 +14,7 @@ export function answerOf(error: unknown): ErrorAnswer | undefined {
   return error instanceof Error && "answer" in error ? (error.answer as ErrorAnswer) : undefined;
 }
 
-/** An error's message as a sentence. */
+/** Turns an error's message into a sentence. */
 export function sentence(message: string): string {
   return `${message[0]!.toUpperCase()}${message.slice(1)}.`;
 }

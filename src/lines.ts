@@ -1,8 +1,8 @@
-// Streams of text: lines, and server-sent events.
+// Reads streams as text: by lines, or by server-sent events.
 
 type Bytes = ReadableStream<Uint8Array<ArrayBuffer>>;
 
-/** Its complete lines. */
+/** Yields the complete lines of a stream. */
 export async function* linesOf(stream: Bytes): AsyncGenerator<string, undefined> {
   let rest = "";
   for await (const text of stream.pipeThrough(new TextDecoderStream())) {
@@ -12,7 +12,7 @@ export async function* linesOf(stream: Bytes): AsyncGenerator<string, undefined>
   }
 }
 
-/** The data of its events. */
+/** Yields the data of each server-sent event. */
 export async function* eventData(stream: Bytes): AsyncGenerator<string, undefined> {
   let data: string[] = [];
   for await (const line of linesOf(stream)) {

@@ -11,7 +11,7 @@ export type LogOptions = {
   format: "auto" | "json" | "pretty";
 };
 
-/** Whether the log is for a terminal. */
+/** Returns whether the log is for a terminal rather than for programs. */
 export function isForPeople(format: LogOptions["format"]): boolean {
   return format === "pretty" || (format === "auto" && process.stderr.isTTY === true);
 }
@@ -25,7 +25,7 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   };
   if (!isForPeople(format)) {
     const lines = pino.destination({ dest: 2, sync: true });
-    // A full disk loses log lines, but does not stop the server.
+    // A full disk loses log lines, but must not stop the server.
     lines.on("error", () => {});
     return pino(options, lines);
   }
@@ -38,13 +38,13 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
 }
 
-/** The client's message is not for the log: it says less than the error. */
+/** Removes an error's answer to the client, which says less than the error itself. */
 function withoutAnswer(error: Error): object {
   const { answer: _, ...said } = pino.stdSerializers.err(error);
   return said;
 }
 
-/** A short line for a request; all fields for any other event. */
+/** Formats a request as a short line; any other event with all its fields. */
 function messageOf({ level: _, time: __, msg, ...fields }: Record<string, unknown>): string {
   if (msg !== "request") {
     return Object.keys(fields).length > 0 ? `${msg} ${JSON.stringify(fields)}` : String(msg);

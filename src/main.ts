@@ -1,4 +1,4 @@
-// The command line: one verb, then its arguments. Flags without a verb belong to the default verb.
+// The command line: a verb, then its arguments. Flags without a verb belong to the default verb.
 import { findVerb, helpOf } from "./cli/help.ts";
 import { didYouMean } from "./cli/terminal/suggest.ts";
 import { defaultVerb, type Verb, verbs } from "./cli/verbs.ts";
@@ -31,7 +31,7 @@ async function runVerb(verb: Verb, args: string[]): Promise<void> {
   }
 }
 
-/** With the nearest of the flags that the verb has. */
+/** Returns the error for an unknown flag; suggests the verb's most similar flag. */
 function unknownFlag({ name, flags = [] }: Verb, { message }: Error): UsageError {
   const [, word = ""] = /'(-[^' =]*)/.exec(message) ?? [];
   const known = [...flags.flatMap(({ flag, aliases = [] }) => [flag, ...aliases]), "--help"];
@@ -51,7 +51,7 @@ function asksForHelp(args: readonly string[]): boolean {
   return flags.includes("--help") || flags.includes("-h");
 }
 
-/** parseArgs marks its errors with codes. */
+/** Returns whether the user's arguments are wrong; the errors of parseArgs have codes. */
 function isWrongUsage(error: unknown): boolean {
   return error instanceof UsageError || (codeOf(error) ?? "").startsWith("ERR_PARSE_ARGS_");
 }

@@ -1,6 +1,6 @@
 // Suggests the known name that is closest to a misspelled one.
 
-/** The name with the smallest edit distance, if that is at most a third of the word. */
+/** Returns the name with the smallest edit distance; undefined if that is more than a third of the word's length. */
 export function nearest(word: string, names: Iterable<string>): string | undefined {
   let best: string | undefined;
   let fewest = Math.floor(word.length / 3) + 1;
@@ -11,7 +11,7 @@ export function nearest(word: string, names: Iterable<string>): string | undefin
   return best;
 }
 
-/** Levenshtein distance in which two swapped letters are one change, computed one row of the table at a time. */
+/** Computes the Levenshtein distance, row by row; two swapped letters count as one change. */
 function changesBetween(from: string, to: string): number {
   let above: number[] = [];
   let row = Array.from({ length: to.length + 1 }, (_, column) => column);

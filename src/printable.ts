@@ -1,8 +1,8 @@
-// Text from outside, as a terminal may show it: paths of requests, names in files, answers of a hub or a
-// server. What would end a line, command the terminal or reorder text is shown as JSON escapes it, so that
-// escaped JSON is the same JSON.
+// Escapes text from outside for a terminal: request paths, names in files, answers of a hub or a server. Characters
+// that would end a line, control the terminal or reorder text become JSON escapes, so that JSON stays valid and keeps
+// its meaning.
 
-// Controls (C0, DEL, C1), line and paragraph separators, the controls of writing direction, and lone surrogates.
+// Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls, and lone surrogates.
 const unsafe =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
   /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]/gu;
@@ -15,12 +15,12 @@ const escapes = new Map([
   ["\r", "\\r"],
 ]);
 
-/** On one line. */
+/** Escapes text to one line. */
 export function printable(text: string): string {
   return text.replace(unsafe, escaped);
 }
 
-/** With its line breaks and tabs. */
+/** Escapes text, but keeps its line breaks and tabs. */
 export function printableLines(text: string): string {
   return text.replace(unsafe, (char) => (char === "\n" || char === "\t" ? char : escaped(char)));
 }

@@ -1,5 +1,5 @@
-// Where the programs of the other threads are. This file stands beside their folders, as the bundle does
-// inside the executable, so that one relative path holds in both.
+// Paths of the programs that run on other threads, relative to this file, or to the bundle inside the executable: both
+// are beside the programs' folders, so that one path holds in both.
 export const workerEntry = new URL("./worker/main.ts", import.meta.url);
 export const rankEntry = new URL("./ranks/thread.ts", import.meta.url);
 export const selfTestEntry = new URL("./self-test/thread.ts", import.meta.url);
