@@ -5,7 +5,7 @@ const units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 export const totalBytes = (parts: readonly { bytes: number }[]) =>
   parts.reduce((sum, { bytes }) => sum + bytes, 0);
 
-/** About three digits: 512 B, 4.7 GB, 138 MB. */
+/** Formats a byte count with about three digits: 512 B, 4.7 GB, 138 MB. */
 export function formatBytes(bytes: number): string {
   let value = bytes;
   let unit = 0;

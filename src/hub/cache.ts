@@ -34,7 +34,7 @@ export type CachedRevision = {
 export type CachedRepo = {
   readonly id: string;
   readonly path: string;
-  /** Size on disk: each blob once, used by a revision or not. */
+  /** Size on disk of all blobs of the repo, each counted once, whether or not a revision uses it. */
   readonly bytes: number;
   readonly revisions: readonly CachedRevision[];
   readonly modifiedMs: number;
@@ -43,7 +43,7 @@ export type CachedRepo = {
 
 export type Removal = { readonly freedBytes: number };
 
-/** For example, models--org--name. */
+/** Returns the name of a repo's folder, such as models--org--name. */
 export function repoFolder(id: string): string {
   return ["models", ...id.split("/")].join("--");
 }
@@ -62,7 +62,7 @@ export function listRepos(cache: string): CachedRepo[] {
     .sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
-/** Undefined if the cache has no files of the repo. */
+/** Reads a repo of the cache; returns undefined if it has no files there. */
 export function readRepo(cache: string, id: string): CachedRepo | undefined {
   const path = repoPath(cache, id);
   const blobs = new Map<string, { bytes: number; modifiedMs: number; usedMs: number }>();
@@ -89,7 +89,7 @@ export function readRepo(cache: string, id: string): CachedRepo | undefined {
   };
 }
 
-/** The folder of a revision; by default of main, or else of the only one. */
+/** Returns the folder of a revision. By default that is main, or else the only revision. */
 export function findSnapshot(cache: string, id: string, revision?: string): string | undefined {
   const path = repoPath(cache, id);
   const commit = commitOf(path, revision ?? "main");
@@ -100,7 +100,7 @@ export function findSnapshot(cache: string, id: string, revision?: string): stri
   return snapshots.length === 1 ? join(path, "snapshots", snapshots[0]!.name) : undefined;
 }
 
-/** Removes a repo, or one revision with the blobs that no other revision uses. */
+/** Removes a repo, or one revision together with the blobs that only this revision uses. */
 export function removeFromCache(cache: string, id: string, revision?: string): Removal {
   const repo = readRepo(cache, id);
   if (!repo) throw new ModelNotFoundError(`${id} is not in the cache (${cache})`);
@@ -120,7 +120,7 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
       `the cache has no revision ${revision} of ${id}, only ${known.join(", ")}`,
     );
   }
-  // Another ref keeps the commit.
+  // Removes only this ref if another one points to the same commit.
   if (revision !== commit && found.refs.length > 1) {
     removeRef(repo.path, revision);
     return { freedBytes: 0 };
@@ -128,7 +128,7 @@ export function removeFromCache(cache: string, id: string, revision?: string): R
   return repo.revisions.length === 1 ? removeRepo(cache, repo) : removeRevision(cache, repo, found);
 }
 
-/** Removes refs and links before blobs, so that an interrupted removal leaves no apparent model. */
+/** Removes a repo, its blobs last, so that an interrupted removal leaves no model that looks complete. */
 function removeRepo(cache: string, repo: CachedRepo): Removal {
   const links = blobLinks(repo.path);
   for (const part of ["refs", "snapshots", "blobs", ""]) {
@@ -151,7 +151,7 @@ function removeRevision(cache: string, repo: CachedRepo, revision: CachedRevisio
   return { freedBytes: bytes - sharedBytesLeft(cache, links) };
 }
 
-/** Branch names may contain slashes: removes their empty folders too. */
+/** Removes a ref, and the empty folders of a branch name with slashes. */
 function removeRef(repo: string, ref: string): void {
   const refs = join(repo, "refs");
   rmSync(join(refs, ref), { force: true });
@@ -163,7 +163,7 @@ function removeRef(repo: string, ref: string): void {
 
 type BlobLink = { readonly path: string; readonly target: string; readonly bytes: number };
 
-/** The repo's blobs that link into the store shared between repos. */
+/** Returns the repo's blobs that are links to the store shared between repos. */
 function blobLinks(repo: string): BlobLink[] {
   const blobs = join(repo, "blobs");
   return entriesOf(blobs)
@@ -176,8 +176,8 @@ function blobLinks(repo: string): BlobLink[] {
 }
 
 /**
- * Removes blobs without remaining links from the shared store, and counts the bytes that stay. Each blob
- * has a list of its links beside it; a blob without that list is kept.
+ * Removes blobs without remaining links from the store shared between repos, and returns the bytes of those that
+ * stay. Each blob has a list of its links beside it; a blob without that list stays.
  */
 function sharedBytesLeft(cache: string, links: readonly BlobLink[]): number {
   const store = join(resolve(cache), "blobs");
@@ -210,7 +210,7 @@ function refsOf(folder: string): { name: string; commit: string }[] {
     .filter(({ commit }) => isCommit(commit));
 }
 
-/** All readable files below a folder. */
+/** Returns all readable files below a folder. */
 export function filesOf(folder: string): CachedFile[] {
   return pathsBelow(folder).flatMap((path) => {
     const real = realPath(join(folder, path));
@@ -218,7 +218,7 @@ export function filesOf(folder: string): CachedFile[] {
   });
 }
 
-/** The blobs of the repo that a revision links to; ignores links to other places. */
+/** Returns the repo's blobs that a revision links to; ignores links to other places. */
 function blobsOf(repo: CachedRepo, revision: CachedRevision): string[] {
   return revision.files
     .map(({ path }) => join(revision.path, path))
@@ -259,7 +259,7 @@ function readText(path: string): string | undefined {
   }
 }
 
-/** Undefined for a broken link. */
+/** Resolves a link; returns undefined if it is broken. */
 function realPath(path: string): string | undefined {
   return existsSync(path) ? realpathSync(path) : undefined;
 }

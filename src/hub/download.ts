@@ -13,13 +13,13 @@ import {
 
 export type Download = {
   readonly id: BlobId;
-  /** Relative to the repo. */
+  /** The file's path in the repo. */
   readonly path: string;
   readonly url: string;
 };
 
 export type DownloadOptions = RetryOptions & {
-  /** `bytes`: the file's bytes so far; `newBytes`: those since the last call. */
+  /** Called with the total bytes of the file so far (`bytes`) and those since the last call (`newBytes`). */
   onBytes(bytes: number, newBytes: number): void;
 };
 
@@ -40,7 +40,7 @@ export async function download(
     } catch (error) {
       if (!(error instanceof ChecksumError)) throw error;
       await blob.discard();
-      // The bytes of the earlier pull may be wrong: retries once from the start.
+      // The bytes of an earlier pull may be wrong, so the download is retried once from the start.
       if (blob.hasOldBytes) continue;
       throw new HubError(
         `${file.path} differs from the listing of the hub: ${error.message}; pull it again`,
@@ -62,7 +62,7 @@ async function receiveAll(
   const stalled = () => stall.abort(new DOMException("stalled", "TimeoutError"));
   const timer = setTimeout(stalled, policy.stallMs);
   try {
-    // Bytes of a compressed response could not be counted.
+    // Requests the response uncompressed, so that its bytes are those of the file.
     const headers: Record<string, string> = { "Accept-Encoding": "identity" };
     if (blob.bytes > 0) headers.Range = `bytes=${blob.bytes}-`;
     const response = await request(hub, url, {
@@ -92,7 +92,7 @@ async function receiveAll(
   }
 }
 
-/** Whether the response starts at `offset`: servers may ignore a Range header and send the whole file. */
+/** Returns whether the response starts at `offset`: servers may ignore a Range header and send the whole file. */
 export function continuesAt(hub: Hub, response: Response, offset: number): boolean {
   if (response.status !== 206) return offset === 0;
   const [, start] = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "") ?? [];

@@ -11,7 +11,7 @@ import {
 
 export type FilePart = { readonly from: number; readonly bytes: number };
 
-/** `url`: from `fileUrl`. The file must contain the range. */
+/** Reads a range of bytes that the file must contain. `url`: from `fileUrl`. */
 export async function readPart(
   hub: Hub,
   url: string,
@@ -21,10 +21,10 @@ export async function readPart(
   if (bytes === 0) return new Uint8Array();
   return await retrying(retry, async () => {
     const signal = AbortSignal.any([retry.signal, AbortSignal.timeout(retry.policy.stallMs)]);
-    // Bytes of a compressed response could not be counted.
+    // Requests the response uncompressed, so that its bytes are those of the file.
     const headers = { "Accept-Encoding": "identity", Range: `bytes=${from}-${from + bytes - 1}` };
     const response = await request(hub, url, { headers, signal });
-    // A server without support for Range sends the file from its start.
+    // A server that ignores Range headers sends the file from its start, so the bytes before the range are skipped.
     let skipped = continuesAt(hub, response, from) ? 0 : from;
     const part = new Uint8Array(bytes);
     let done = 0;

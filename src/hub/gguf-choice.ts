@@ -2,10 +2,10 @@
 // named by its first part.
 import { basename } from "node:path";
 
-/** For example, model-00002-of-00003.gguf. */
+/** Matches the end of a split model's file name, such as model-00002-of-00003.gguf. */
 const part = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
-/** The models that match `wanted`: all without it, one if it is a file name. */
+/** Returns the models that `wanted` names: all models without it, at most one if it is a file name. */
 export function matchingGgufs(paths: readonly string[], wanted?: string): string[] {
   const models = paths.filter(isModel).sort();
   if (wanted === undefined) return models;
@@ -18,14 +18,14 @@ export function matchingGgufs(paths: readonly string[], wanted?: string): string
   });
 }
 
-/** The file name without extension and part number. */
+/** Returns the file name without extension and part number. */
 export function ggufStem(path: string): string {
   return basename(path)
     .replace(part, "")
     .replace(/\.gguf$/i, "");
 }
 
-/** All available parts of a model, given the first. */
+/** Returns the paths of a model's parts that exist, given the first. */
 export function partsOf(first: string, paths: readonly string[]): string[] {
   const [, , count] = part.exec(first) ?? [];
   if (count === undefined) return [first];
@@ -33,7 +33,7 @@ export function partsOf(first: string, paths: readonly string[]): string[] {
   return paths.filter((path) => part.exec(path)?.[2] === count && path.replace(part, "") === stem);
 }
 
-/** Excludes image projectors, importance matrices and later parts. */
+/** Returns whether a GGUF file is a model, rather than an image projector, an importance matrix or a later part. */
 function isModel(path: string): boolean {
   const number = part.exec(path)?.[1];
   return (

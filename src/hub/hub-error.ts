@@ -1,4 +1,4 @@
-// Errors of model names, the cache and the hub: one line that names the fix.
+// Errors about model names, the cache and the hub. Each is one line that tells the user how to fix it.
 import type { ErrorAnswer } from "../error-answer.ts";
 
 export class HubError extends Error {
@@ -8,7 +8,7 @@ export class HubError extends Error {
   }
 }
 
-/** No model on this machine has the name. */
+/** Thrown if no model on this machine has the name. */
 export class ModelNotFoundError extends HubError {
   readonly answer: ErrorAnswer = {
     status: 404,
@@ -25,7 +25,7 @@ export class ModelNotFoundError extends HubError {
 
 export { quoted } from "../files/load-error.ts";
 
-/** The system's error code, such as ENOENT. */
+/** Returns the system's code of an error, such as ENOENT. */
 export function codeOf(error: unknown): string | undefined {
   const code = error instanceof Error && "code" in error ? error.code : undefined;
   return typeof code === "string" ? code : undefined;

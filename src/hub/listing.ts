@@ -51,7 +51,7 @@ function repoFile({ path, size, oid, lfs }: z.infer<typeof FileEntry>): RepoFile
   return { path, id };
 }
 
-/** The JSON of one response, and the URL of the next page. */
+/** Requests one page; returns its JSON and the URL of the next page. */
 async function ask(
   hub: Hub,
   retry: RetryOptions,
@@ -80,7 +80,7 @@ async function readText(hub: Hub, response: Response): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-/** Throws if the next page is at another address, which would get the token. */
+/** Returns the URL of the next page; throws if it has another origin, which would receive the token. */
 function nextPage(hub: Hub, url: string, { headers }: Response): string | undefined {
   const [, next] = /<([^>]*)>\s*;\s*rel="next"/.exec(headers.get("Link") ?? "") ?? [];
   if (next === undefined) return undefined;
@@ -111,7 +111,7 @@ function notAHub({ endpoint }: Hub, expected: string): HubError {
   );
 }
 
-/** Names from the hub become paths: none may escape the repo's folder. */
+/** Throws if a file name from the hub, which becomes a path, would be outside the repo's folder. */
 export function checkFile(hub: Hub, { path, id }: RepoFile): void {
   const isSound =
     isRelativePath(path) &&

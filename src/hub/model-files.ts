@@ -4,13 +4,13 @@ import { matchingGgufs, partsOf } from "./gguf-choice.ts";
 import { HubError } from "./hub-error.ts";
 
 export type Wanted = {
-  /** A GGUF file, by name or quantization. */
+  /** GGUF file to pull, by name or quantization. */
   readonly file?: string;
-  /** Globs that replace the automatic selection. */
+  /** Globs of the files to pull, instead of the automatic selection. */
   readonly include?: readonly string[];
 };
 
-/** Only top-level files: folders usually contain other formats of the same weights. */
+/** Files that describe the weights, at the top level: folders usually contain other formats of the weights. */
 const describing = [
   "*.json",
   "*.jinja",
@@ -20,10 +20,10 @@ const describing = [
   "vocab.txt",
   "rwkv_vocab*.txt",
   "additional_chat_templates/*.jinja",
-  // Modules of sentence-transformers, such as 1_Pooling.
+  // Configs of sentence-transformers modules, such as 1_Pooling.
   "[0-9]_*/config.json",
 ].map((pattern) => new Bun.Glob(pattern));
-/** Indices of PyTorch, TensorFlow and Flax weights. */
+/** Index files of PyTorch, TensorFlow and Flax weights. */
 const otherIndex = /\.(bin|h5|msgpack)\.index\.json$/;
 
 export function filesOfModel(id: string, paths: readonly string[], wanted: Wanted = {}): string[] {
@@ -41,7 +41,7 @@ export function filesOfModel(id: string, paths: readonly string[], wanted: Wante
   return [...beside, ...partsOf(ggufOf(id, paths, wanted.file), paths)];
 }
 
-/** Some repos also contain the same weights as one consolidated file. */
+/** Returns the safetensors files, without the consolidated file that some repos contain as well. */
 function safetensorsOf(paths: readonly string[]): string[] {
   const all = paths.filter((path) => /^[^/]+\.safetensors$/.test(path));
   const named = all.filter((path) => path.startsWith("model"));

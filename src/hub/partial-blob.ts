@@ -5,13 +5,13 @@ import { join } from "node:path";
 import { codeOf, HubError } from "./hub-error.ts";
 
 export type BlobId = {
-  /** SHA-256 of the contents (LFS and Xet), or git's hash for small files. */
+  /** Hash that names the blob: SHA-256 of the contents (LFS and Xet), or git's hash for small files. */
   readonly kind: "sha256" | "git-sha1";
   readonly checksum: string;
   readonly bytes: number;
 };
 
-/** The complete file differs from the checksum in the listing. */
+/** Thrown if the complete file does not match the checksum in the listing. */
 export class ChecksumError extends HubError {}
 
 const READ_BYTES = 1 << 20;
@@ -34,7 +34,7 @@ export class PartialBlob {
     this.#hash = hasherOf(id);
   }
 
-  /** Resumes the file of an earlier pull, if it belongs to this user. */
+  /** Opens a blob; resumes the file of an earlier pull if it belongs to this user. */
   static async open(id: BlobId, folder: string): Promise<PartialBlob> {
     const path = join(folder, `${id.checksum}.incomplete`);
     const file = (await openOurs(path)) ?? (await openNew(path));
@@ -52,7 +52,7 @@ export class PartialBlob {
     return this.#bytes;
   }
 
-  /** Whether it includes bytes of an earlier pull, which may explain a wrong checksum. */
+  /** Whether the blob has bytes of an earlier pull, which may explain a wrong checksum. */
   get hasOldBytes(): boolean {
     return this.#hasOldBytes;
   }
@@ -88,13 +88,13 @@ export class PartialBlob {
     this.#hasOldBytes = false;
   }
 
-  /** Verifies the checksum and renames the blob. */
+  /** Verifies the checksum and gives the blob its final name. */
   async finish(): Promise<void> {
     const found = this.#hash.digest("hex");
     if (this.#bytes !== this.id.bytes || found !== this.id.checksum) {
       throw this.#wrong(`a file whose checksum is ${found}`);
     }
-    // Blobs are not verified again later, so the data must be on disk before the rename.
+    // The data must be on disk before the rename, since complete blobs are never verified again.
     await this.#file.datasync();
     await rename(this.#path, join(this.#folder, this.id.checksum));
   }
@@ -116,7 +116,7 @@ export class PartialBlob {
 
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
 
-/** Undefined if it does not exist, is a link, or can be changed by other users. */
+/** Opens an existing file; returns undefined if it is missing, is a link, or can be changed by other users. */
 async function openOurs(path: string): Promise<FileHandle | undefined> {
   try {
     const file = await open(path, O_RDWR | O_NOFOLLOW);
@@ -124,24 +124,24 @@ async function openOurs(path: string): Promise<FileHandle | undefined> {
     if (stats.isFile() && stats.nlink === 1 && stats.uid === process.geteuid?.()) return file;
     await file.close();
   } catch (error) {
-    // Missing, a link, or a socket.
+    // These codes mean that the file is missing, a link, or a socket.
     if (!["ENOENT", "ELOOP", "ENXIO"].includes(codeOf(error) ?? "")) throw error;
   }
 }
 
-/** Replaces an existing file. */
+/** Creates a file, and replaces an existing one. */
 async function openNew(path: string): Promise<FileHandle> {
   await rm(path, { force: true });
   return await open(path, O_RDWR | O_CREAT | O_EXCL, 0o666);
 }
 
-/** git hashes a file after a header with its type and length. */
+/** Returns the hasher; git also hashes a header with the file's type and length. */
 function hasherOf({ kind, bytes }: BlobId): Bun.CryptoHasher {
   if (kind === "sha256") return new Bun.CryptoHasher("sha256");
   return new Bun.CryptoHasher("sha1").update(`blob ${bytes}\0`);
 }
 
-/** Turns errors of the disk into a line that names the fix. */
+/** Turns an error of the disk into a HubError that tells the user how to fix it; returns other errors unchanged. */
 export function diskError(error: unknown, folder: string): unknown {
   const code = codeOf(error);
   if (code === "ENOSPC" || code === "EDQUOT") {

@@ -15,11 +15,11 @@ export const PopularModel = z.strictObject({
     .string()
     .regex(/^[a-z\d][a-z\d._-]*(:[a-z\d][a-z\d._-]*)?$/, "expected a name like qwen3:4b"),
   repo: z.string().refine(isRepo, "expected a repo: org/name, org/name@revision or org/name:file"),
-  /** Approximate size of the weights. */
+  /** Approximate bytes of the weights. */
   bytes: z.int().positive().optional(),
-  /** Context length that the model was trained for. */
+  /** Context length that the model was trained for, in tokens. */
   context: z.int().positive().optional(),
-  /** Whether it is suggested to new users: one or two models per size. */
+  /** Whether the model is suggested to new users: one or two models per size. */
   isOffered: z.boolean().default(false),
 });
 export type PopularModel = z.infer<typeof PopularModel>;
@@ -29,7 +29,7 @@ const OwnTable = z.strictObject({ models: z.array(PopularModel) });
 export const popularModelsDate = table.date;
 const builtIn: readonly PopularModel[] = z.array(PopularModel).parse(table.models);
 
-/** The user's own models first, then by decreasing size. */
+/** Returns the user's own models, followed by the built-in ones by decreasing size. */
 export function popularModels(env: Environment): readonly PopularModel[] {
   const own = ownModels(env);
   return [...own, ...builtIn.filter(({ name }) => !own.some((each) => each.name === name))];
@@ -42,7 +42,7 @@ export function fullName(name: string, env: Environment): string {
   return popularModels(env).find((model) => model.name === wanted)?.repo ?? name;
 }
 
-/** The error for a local user, with the most similar name. */
+/** Returns the error for a local user, which suggests the most similar name. */
 export function unknownModel(name: string, env: Environment): ModelNotFoundError {
   const meant = nearestModel(name, env);
   const hint = meant
@@ -51,7 +51,7 @@ export function unknownModel(name: string, env: Environment): ModelNotFoundError
   return new ModelNotFoundError(`no model is named ${quoted(name)}${hint}`);
 }
 
-/** The known name that is most similar to an unknown one. */
+/** Returns the known name that is most similar to an unknown one. */
 export function nearestModel(name: string, env: Environment): string | undefined {
   const wanted = name.toLowerCase();
   const short = popularModels(env).map((model) => model.name);
@@ -61,10 +61,10 @@ export function nearestModel(name: string, env: Environment): string | undefined
   return nearest(wanted, ["default", ...short]) ?? nearest(name, cached);
 }
 
-/** Minimum memory besides the weights: a KV cache and the arrays of a step. */
+/** Minimum memory in addition to the weights: for a KV cache and the arrays of a step. */
 const BESIDE_BYTES = 1.5e9;
 
-/** Minimum memory to run a model with weights of this size. */
+/** Returns the minimum memory to run a model with weights of this size. */
 export function neededBytes(weightBytes: number): number {
   return weightBytes + BESIDE_BYTES;
 }

@@ -14,13 +14,13 @@ const BAR_CELLS = 24;
 
 type Sample = { readonly atMs: number; readonly bytes: number };
 
-/** Bytes per second over the last seconds, so that the remaining time follows the connection. */
+/** Measures bytes per second over the last seconds, so that the remaining time follows the connection's speed. */
 export class RateMeter {
   #samples: Sample[] = [];
 
   add(bytes: number, atMs: number): void {
     this.#samples.push({ atMs, bytes });
-    // Keeps one sample outside the window.
+    // Keeps one sample from before the window, so that the samples span the whole window.
     const first = this.#samples.findLastIndex((sample) => sample.atMs <= atMs - WINDOW_MS);
     if (first > 0) this.#samples.splice(0, first);
   }
@@ -80,7 +80,7 @@ export class Progress {
   }
 }
 
-/** For example, ` 43%  1.2 GB of 2.8 GB  45.3 MB/s  35 s left`. */
+/** Formats progress, such as ` 43%  1.2 GB of 2.8 GB  45.3 MB/s  35 s left`. */
 export function progressLine(done: number, total: number, bytesPerSecond?: number): string {
   const percent = total > 0 ? Math.floor((100 * done) / total) : 100;
   const parts = [`${percent}%`.padStart(4), `${formatBytes(done)} of ${formatBytes(total)}`];
@@ -89,7 +89,7 @@ export function progressLine(done: number, total: number, bytesPerSecond?: numbe
   return parts.join("  ");
 }
 
-/** For example, `[######----]`. */
+/** Returns a progress bar, such as `[######----]`. */
 export function barOf(done: number, total: number): string {
   const full = total > 0 ? Math.floor((BAR_CELLS * done) / total) : BAR_CELLS;
   return `[${"#".repeat(full).padEnd(BAR_CELLS, "-")}]`;

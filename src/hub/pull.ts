@@ -1,5 +1,5 @@
-// Downloads a model from the hub to the cache, in the layout of huggingface_hub. Blobs are written first, then their
-// links with config.json last, and finally the ref: an interrupted pull never leaves a model that looks complete.
+// Downloads a model from the hub to the cache, in the layout of huggingface_hub. Blobs are written first, then the
+// links to them with config.json last, then the ref: an interrupted pull never leaves a model that looks complete.
 import { readlinkSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
@@ -32,7 +32,7 @@ export type PullOptions = Wanted & {
 };
 
 export type Pulled = {
-  /** The folder of the snapshot. */
+  /** Path of the snapshot's folder. */
   readonly path: string;
   readonly commit: string;
   readonly files: number;
@@ -42,7 +42,7 @@ export type Pulled = {
 
 const FILES_AT_ONCE = 4;
 
-/** `repo`: org/name. */
+/** Downloads a model, named by its repo (org/name). */
 export async function pullModel(repo: string, options: PullOptions = {}): Promise<Pulled> {
   const { env = process.env, revision = "main", onEvent = () => {} } = options;
   if (!isRepoId(repo)) throw new HubError(`${quoted(repo)} is not the name of a repo: org/name`);
@@ -77,7 +77,7 @@ export async function pullModel(repo: string, options: PullOptions = {}): Promis
     const blobs = makeFolder(cache, join(folder, "blobs"));
     const downloadedBytes = await bring(hub, commit, files, blobs, stop, retry, onEvent);
     const path = makeFolder(cache, join(folder, "snapshots", commit));
-    // A folder counts as a model once it contains config.json.
+    // config.json is linked last, because a folder with this file counts as a model.
     const last = (file: RepoFile) => Number(file.path === "config.json");
     for (const { path: file, id } of files.toSorted((a, b) => last(a) - last(b))) {
       const target = join(path, file);
@@ -91,7 +91,7 @@ export async function pullModel(repo: string, options: PullOptions = {}): Promis
   }
 }
 
-/** Downloads missing blobs, a few concurrently. Returns the number of bytes transferred. */
+/** Downloads the missing blobs, a few concurrently; returns the number of bytes transferred. */
 async function bring(
   hub: Hub,
   commit: string,
@@ -132,7 +132,7 @@ async function bring(
     }
   };
   const workers = Array.from({ length: FILES_AT_ONCE }, () =>
-    // After one failure, the others stop too and keep their bytes.
+    // If one download fails, the others stop too, and keep their bytes for the next pull.
     worker().catch((error: unknown) => stop.abort(error)),
   );
   await Promise.all(workers);
@@ -150,7 +150,7 @@ async function checkSpace(folder: string, bytes: number): Promise<void> {
   );
 }
 
-/** Replaces the link atomically, so that concurrent readers always find a file. */
+/** Creates the link or replaces it atomically, so that concurrent readers always find a file. */
 function link(blob: string, path: string): void {
   const target = relative(dirname(path), blob);
   if (linkAt(path) === target) return;

@@ -7,7 +7,7 @@ import { codeOf } from "./hub-error.ts";
 
 const POLL_MS = 100;
 
-/** Undefined while another process holds the lock. */
+/** Takes the lock of a repo; returns undefined while another process holds it. */
 export function takeRepoLock(cache: string, folder: string): Disposable | undefined {
   const path = join(makeFolder(cache, join(".locks", folder)), "mlx-serve.lock");
   if (lstatSync(path, { throwIfNoEntry: false })) checkInside(cache, path);
@@ -15,7 +15,7 @@ export function takeRepoLock(cache: string, folder: string): Disposable | undefi
     return lockFile(path);
   } catch (error) {
     if (codeOf(error)?.startsWith("SQLITE_BUSY")) return undefined;
-    // The file system has no locks; checksums still protect the files.
+    // If the file system has no locks, the pull runs without one; checksums still protect the files.
     return { [Symbol.dispose]() {} };
   }
 }

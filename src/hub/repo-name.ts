@@ -3,15 +3,15 @@
 
 export type RepoName = {
   readonly id: string;
-  /** A branch, a tag or a commit. */
+  /** Branch, tag or commit. */
   readonly revision?: string;
-  /** A GGUF file, by name or by a quantization such as Q4_K_M. */
+  /** GGUF file, by name or by quantization, such as Q4_K_M. */
   readonly file?: string;
 };
 
 const COMMIT = /^[0-9a-f]{40}$/;
 
-/** Undefined if the text is not a valid name. */
+/** Parses a repo name; returns undefined if the text is not valid. */
 export function parseRepoName(text: string): RepoName | undefined {
   const [, id = "", revision, file] = /^([^@:]+)(?:@([^@:]+))?(?::([^@:]+))?$/.exec(text) ?? [];
   if (!isRepoId(id)) return undefined;
@@ -20,7 +20,7 @@ export function parseRepoName(text: string): RepoName | undefined {
   return { id, ...(revision !== undefined && { revision }), ...(file !== undefined && { file }) };
 }
 
-/** The hub's rule for ids. */
+/** Returns whether the id is valid by the hub's rules. */
 export function isRepoId(id: string): boolean {
   const parts = id.split("/");
   return (
@@ -34,7 +34,7 @@ export function isCommit(text: string): boolean {
   return COMMIT.test(text);
 }
 
-/** Whether the path stays below the folder it is joined to, on every system. */
+/** Returns whether the path stays inside a folder that it is joined to, on every operating system. */
 export function isRelativePath(path: string): boolean {
   return (
     path.length <= 1024 &&

@@ -3,14 +3,14 @@
 import { codeOf, HubError, quoted } from "./hub-error.ts";
 
 export type Hub = {
-  /** Without a trailing slash. */
+  /** URL of the hub, without a trailing slash. */
   readonly endpoint: string;
   readonly token: string | undefined;
   readonly repo: string;
   readonly revision: string;
 };
 
-/** A retryable error: a broken connection or a busy hub. */
+/** An error after which a retry may succeed: a broken connection or a busy hub. */
 export class TransientError extends HubError {
   readonly retryAfterMs: number | undefined;
 
@@ -24,9 +24,9 @@ export class TransientError extends HubError {
 export type RetryPolicy = {
   /** Maximum consecutive attempts without progress. */
   readonly attempts: number;
-  /** Delay before the second attempt; doubles with each one. */
+  /** Milliseconds before the second attempt; doubles with each further one. */
   readonly delayMs: number;
-  /** Timeout of a silent connection. */
+  /** Milliseconds without data after which a connection is given up. */
   readonly stallMs: number;
 };
 
@@ -37,7 +37,7 @@ const MAX_REDIRECTS = 10;
 const redirects: readonly number[] = [301, 302, 303, 307, 308];
 const GO_ON = "then run the same command, which resumes the pull";
 
-/** Returns a successful response or throws. Follows redirects; once they leave the hub, without the token. */
+/** Returns a successful response, or throws. Follows redirects, but does not send the token to other hosts. */
 export async function request(hub: Hub, url: string, init: RequestInit = {}): Promise<Response> {
   let [at, isHub] = [new URL(url), true];
   for (let hops = 0; hops <= MAX_REDIRECTS; hops++) {
@@ -57,7 +57,7 @@ export async function request(hub: Hub, url: string, init: RequestInit = {}): Pr
   throw new HubError(`${hub.endpoint} redirects more than ${MAX_REDIRECTS} times`);
 }
 
-/** Never downgrades from https to http. */
+/** Returns the target of a redirect; throws if it leads from https to http. */
 function redirected(hub: Hub, from: URL, { headers }: Response): URL {
   const location = headers.get("Location") ?? "";
   const to = URL.canParse(location, from.href) ? new URL(location, from) : undefined;
@@ -69,7 +69,7 @@ function redirected(hub: Hub, from: URL, { headers }: Response): URL {
   );
 }
 
-/** Turns an error of the connection into a transient one. */
+/** Turns an error of the connection into one that is retried. */
 export function broken(hub: Hub, error: unknown): TransientError {
   const name = error instanceof Error ? error.name : "";
   const why = name === "TimeoutError" ? "no response" : (codeOf(error) ?? String(error));
@@ -120,7 +120,7 @@ export type RetryOptions = {
   onRetry(error: TransientError, delayMs: number): void;
 };
 
-/** Retries until success or a permanent error. Progress between attempts resets the count. */
+/** Calls the function until it succeeds or fails permanently. Progress resets the count of attempts. */
 export async function retrying<T>(
   { policy, signal, onRetry }: RetryOptions,
   run: () => Promise<T>,

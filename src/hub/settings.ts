@@ -6,7 +6,7 @@ import { HubError, quoted } from "./hub-error.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Expands `~`, as huggingface_hub does. */
+/** Expands a leading `~`, as huggingface_hub does. */
 export function expandHome(path: string, env: Environment): string {
   const home = env.HOME || homedir();
   if (path === "~") return home;
@@ -18,18 +18,18 @@ function hfHome(env: Environment): string {
   return expandHome(env.HF_HOME || join(cache, "huggingface"), env);
 }
 
-/** The folder of settings, keys and model names. */
+/** Returns the folder of the settings file, the keys file and the user's model names. */
 export function configFolder(env: Environment): string {
   return join(env.XDG_CONFIG_HOME || join(env.HOME || homedir(), ".config"), "mlx-serve");
 }
 
-/** The folder that contains models--org--name. */
+/** Returns the cache's folder, which contains folders such as models--org--name. */
 export function hubCache(env: Environment = process.env): string {
   const named = env.HF_HUB_CACHE || env.HUGGINGFACE_HUB_CACHE;
   return resolve(named ? expandHome(named, env) : join(hfHome(env), "hub"));
 }
 
-/** `HF_TOKEN`, or the token stored by `hf auth login`. */
+/** Returns the token: `HF_TOKEN`, or the one stored by `hf auth login`. */
 export function hubToken(env: Environment = process.env): string | undefined {
   const named = (env.HF_TOKEN || env.HUGGING_FACE_HUB_TOKEN)?.trim();
   if (named) return named;
@@ -41,7 +41,7 @@ export function hubToken(env: Environment = process.env): string | undefined {
   }
 }
 
-/** Without a trailing slash. */
+/** Returns the URL of the hub, without a trailing slash. */
 export function hubEndpoint(env: Environment = process.env): string {
   const endpoint = env.HF_ENDPOINT || "https://huggingface.co";
   if (!/^https?:\/\/[^/]/.test(endpoint) || !URL.canParse(endpoint)) {

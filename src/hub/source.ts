@@ -1,5 +1,5 @@
-// Resolves a model name to a folder with config.json or a GGUF file. Names from HTTP never become paths: with
-// `allowPaths: false`, only the default model and repos of the cache have names.
+// Resolves a model name to a folder with config.json or to a GGUF file. Names in HTTP requests never become paths:
+// with `allowPaths: false`, only the default model and the repos in the cache are found.
 import { readdirSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { carried, defaultModelPath } from "../../ffi/native.ts";
@@ -20,13 +20,13 @@ export type ResolveOptions = {
   env?: Environment;
 };
 
-/** Throws ModelNotFoundError if no model has the name. */
+/** Returns the files of a model; throws ModelNotFoundError if no model has the name. */
 export function resolveModel(name: string, options: ResolveOptions = {}): ModelSource {
   const { allowPaths = true, env = process.env } = options;
   if (name === "" || name === "default") return defaultModel(env);
   if (allowPaths && !name.includes("\0")) {
     if (/^(\.{0,2}|~)\//.test(name)) return localModel(expandHome(name, env));
-    // Without a leading dot, it is a path only if a file exists there.
+    // A name without a leading dot is a path only if a model exists there.
     const found = name.split("/").includes("..") ? undefined : modelAt(name);
     if (found) return found;
   }
@@ -60,7 +60,7 @@ function localModel(path: string): ModelSource {
   );
 }
 
-/** A folder with config.json or a single GGUF file, or a GGUF file. */
+/** Returns the model at a path: a folder with config.json or a single GGUF file, or a GGUF file. */
 function modelAt(path: string): ModelSource | undefined {
   const kind = statOf(path);
   if (kind?.isFile()) return path.endsWith(".gguf") ? ggufAt(path) : undefined;
@@ -97,7 +97,7 @@ function cachedModel(
   throw new ModelNotFoundError(`${id} has no ${wanted} in the cache: \`mlx-serve pull ${name}\``);
 }
 
-/** Only a user of this machine sees the full path. */
+/** Returns the error for a model that is not in the cache; only a user of this machine sees the full path. */
 function notCached(
   cache: string,
   name: string,
@@ -105,7 +105,7 @@ function notCached(
   isLocal: boolean,
   env: Environment,
 ): ModelNotFoundError {
-  // Only repos with an organization can be pulled.
+  // Only names with an organization can be pulled.
   if (!isLocal || !id.includes("/")) return notNamed(name, isLocal, env);
   const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
   const known = commits.length > 0 ? `, which has only ${list(commits)}` : "";
