@@ -11,7 +11,7 @@ export type EngineTargetOptions = {
   /** Whether prompts go through the chat template. */
   chat: boolean;
   maxBatch: number;
-  /** The ranks the model is divided among; stopped with the engine. */
+  /** Ranks that the model is divided among; stopped together with the engine. */
   ranks?: (RankSource & { stop(): Promise<void> }) | undefined;
   onActivity?: EngineHooks["onActivity"];
 };
@@ -46,7 +46,7 @@ export async function openEngineTarget(options: EngineTargetOptions): Promise<Ta
       const arrivalsMs: number[] = [];
       const ids = Uint32Array.from(encode(prompt));
       let cached = 0;
-      // Without stop tokens every answer has the maximum length.
+      // The request has no stop tokens, so that every answer has the maximum length.
       const request = { prompt: ids, maxTokens, priority, sampling: { temperature: 0 } };
       for await (const event of engine.submit(source.name, request)) {
         if (event.finished === "error") throw new EngineError("a request failed");

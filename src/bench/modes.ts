@@ -18,14 +18,14 @@ export type Bench = {
 
 export type Mode = {
   text: string;
-  /** Number of requests per pass. */
+  /** Returns the number of requests per pass. */
   count(bench: Pick<Bench, "requests" | "levels">): number;
   pass(bench: Bench): Promise<Pass[]>;
-  /** The figure of main interest. */
+  /** The most important figure of the mode, which the chart shows. */
   shows: { key: "tokens_per_second" | "p50_ttft_ms" | "p99_inter_token_ms"; label: string };
-  /** Improvement of a result over the first one, if applicable. */
+  /** Returns a result's improvement over the first result; absent if they are not comparable. */
   speedup?(first: Result, result: Result): number;
-  /** A summary sentence. */
+  /** Returns a sentence that sums up the results. */
   verdict(results: readonly Result[]): string;
 };
 
@@ -146,7 +146,7 @@ export const modes: Record<ModeName, Mode> = {
 };
 
 export type Repeats = {
-  /** Unmeasured passes with short answers. */
+  /** Number of passes before the measurement, with short answers. */
   warmup: number;
   repeat: number;
   slo?: Slo;
@@ -165,7 +165,7 @@ export async function measure(mode: Mode, bench: Bench, repeats: Repeats): Promi
   return [first!, ...others.map((each) => ({ ...each, speedup: rounded(speedup(first!, each)) }))];
 }
 
-/** Keeps a fixed number of requests in flight. */
+/** Sends requests, with a fixed number in flight. */
 async function send(
   { target, onAnswer }: Bench,
   mode: string,
@@ -198,7 +198,7 @@ function asked(
   }));
 }
 
-/** Prepends a unique text, so that the prefix cache misses. */
+/** Prepends a unique text, so that the prompt misses the prefix cache. */
 function fresh(prompt: string): string {
   return `Note ${randomInt(1e7, 1e8)}. ${prompt}`;
 }

@@ -1,9 +1,9 @@
-// The chart of a mode's results: lines for several concurrency levels, bars otherwise.
+// The chart of a mode's results: lines if there are several concurrency levels, otherwise bars.
 import type { Mode } from "./modes.ts";
 import { barPlot, linePlot, type Point } from "./plot.ts";
 import type { Result } from "./results.ts";
 
-/** `system`: the measured system; `note`: its model and machine. */
+/** Draws the chart. `system`: name of the measured system; `note`: its model and machine. */
 export function pictureOf(
   { text, shows }: Mode,
   results: readonly Result[],
@@ -24,7 +24,7 @@ export function pictureOf(
   const isOneMode = new Set(results.map(({ mode }) => mode)).size === 1;
   if (levels.size > 1 && isOneMode) {
     const points = results.map((result) => ({ x: result.concurrency, ...pointOf(result) }));
-    // The title names the only line.
+    // A single line needs no name, because the title has it.
     const lines = [{ name: "", points }];
     return linePlot({ title, note: about, xLabel: "requests at once", lines });
   }

@@ -7,7 +7,7 @@ export type Bar = Point & { name: string };
 
 export type LinePlot = {
   title: string;
-  /** Below the title: the figure, model and machine. */
+  /** Text below the title: the figure, model and machine. */
   note: string;
   xLabel: string;
   lines: readonly Line[];
@@ -113,7 +113,7 @@ function highestOf(points: readonly Point[]): number {
   return Math.max(1e-9, ...points.map(({ y, max = y }) => max));
 }
 
-/** Round numbers from 0 to above the highest value. */
+/** Returns round numbers from 0 to at least the highest value. */
 function ticksUpTo(highest: number): number[] {
   const rough = highest / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -122,7 +122,7 @@ function ticksUpTo(highest: number): number[] {
   return Array.from({ length: count + 1 }, (_, i) => Number((i * step).toPrecision(6)));
 }
 
-/** Spreads positions to distances of at least `gap`, moving them down as little as possible. */
+/** Moves positions down as little as possible, so that they are at least `gap` apart. */
 function spread(places: readonly number[], gap: number): number[] {
   const order = places.map((place, i) => ({ place, i })).sort((a, b) => a.place - b.place);
   const out: number[] = [];
@@ -140,7 +140,7 @@ function text(x: number, y: number, content: string, attributes = ""): string {
 
 const at = (value: number) => Number(value.toFixed(1));
 
-/** About three significant digits. */
+/** Formats a number with about three significant digits. */
 function figure(value: number): string {
   return value >= 100 ? value.toFixed(0) : Number(value.toPrecision(3)).toString();
 }

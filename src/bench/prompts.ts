@@ -90,7 +90,7 @@ export const sharedText = `${lighthouse}\n\n${accident}`;
 /** A prompt of about 1,300 tokens. */
 export const longText = [minutes, lighthouse, code, recipe, accident, minutes].join("\n\n");
 
-/** Reads a JSON array of texts, or one text per line. */
+/** Reads prompts from a JSON array of texts, or from a file with one text per line. */
 export function readPrompts(path: string): string[] {
   const prompts = parsed(path);
   if (Array.isArray(prompts) && prompts.length > 0 && prompts.every(isText)) return prompts;

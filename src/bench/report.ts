@@ -57,7 +57,7 @@ export function machine() {
   };
 }
 
-/** The command line, quoted for a shell, with the API key removed. */
+/** Returns the command line, quoted for a shell and without the API key. */
 function commandOf(args: readonly string[]): string {
   const secret = args.map((arg, i) => {
     if (args[i - 1] === "--api-key") return "...";
@@ -121,7 +121,7 @@ function latencyRows(results: readonly Result[]): string[][] {
   ];
 }
 
-/** Aligns words left and numbers right. */
+/** Formats a table; words are aligned left, numbers right. */
 function table(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
   const isWord = rows[0]!.map((_, column) => /^[a-z]/.test(rows[1]![column]!));

@@ -1,10 +1,10 @@
 // Computes figures from samples. A result has the shape of its JSON: snake_case, milliseconds and bytes.
 import type { Memory, Sample } from "./target.ts";
 
-/** Requests that belong together, sent once. */
+/** All requests of one mode and concurrency, sent once. */
 export type Pass = { mode: string; concurrency: number; samples: Sample[]; ms: number };
 
-/** The SLO of a good request. */
+/** Maximum TTFT and inter-token latency of a request that counts as good. */
 export type Slo = { ttftMs?: number | undefined; itlMs?: number | undefined };
 
 type Metric = "latency" | "ttft" | "inter_token";
@@ -14,18 +14,18 @@ export type Result = {
   mode: string;
   concurrency: number;
   num_requests: number;
-  /** Number of passes. */
+  /** Number of passes that were measured. */
   repeat: number;
-  /** These are of the pass with the median throughput; of an even number, the slower middle one. */
+  /** Figures of the pass with the median throughput; of an even number, the slower middle one. */
   total_tokens: number;
   total_time_seconds: number;
   tokens_per_second: number;
   tokens_per_second_min: number;
   tokens_per_second_max: number;
   requests_per_second: number;
-  /** Relative to the mode's first result, if comparable. */
+  /** Improvement over the mode's first result; absent if they are not comparable. */
   speedup?: number;
-  /** Requests per second that met the SLO. */
+  /** Requests per second that met the SLO; absent without an SLO. */
   goodput_requests_per_second?: number;
   prompt_tokens: number;
   cached_tokens: number;
@@ -33,7 +33,7 @@ export type Result = {
   rss_bytes?: number;
 } & Record<`${Figure}_${Metric}_ms`, number>;
 
-/** One result per mode and concurrency, in the order of first passes. */
+/** Computes one result per mode and concurrency, in the order of their first passes. */
 export function resultsOf(passes: readonly Pass[], slo: Slo = {}): Result[] {
   const groups = Map.groupBy(passes, ({ mode, concurrency }) => `${mode} ${concurrency}`);
   return [...groups.values()].map((group) => resultOf(group, slo));
@@ -64,7 +64,7 @@ function resultOf(passes: readonly Pass[], slo: Slo): Result {
     ...figures("latency", samples.map(latencyOf)),
     ...figures("ttft", samples.map(ttftOf)),
     ...figures("inter_token", samples.flatMap(gapsOf)),
-    // A chunk may carry several tokens; the mean is per token.
+    // A chunk may carry several tokens, so the mean is per token and not per chunk.
     avg_inter_token_ms: rounded(
       ratio(sum(samples.map(decodeMs)), sum(samples.map(({ tokens }) => Math.max(tokens - 1, 0)))),
     ),
@@ -79,7 +79,7 @@ export function withMemory(result: Result, { activeBytes, rssBytes }: Memory): R
   };
 }
 
-/** Linear interpolation between two values; 0 if there are none. */
+/** Returns a percentile, interpolated linearly between two values; 0 if there are no values. */
 export function percentile(values: readonly number[], percent: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   const at = ((sorted.length - 1) * percent) / 100;
@@ -115,7 +115,7 @@ function ratio(a: number, b: number): number {
   return b > 0 ? a / b : 0;
 }
 
-/** Six significant digits, more than a benchmark can justify. */
+/** Rounds to six significant digits, more than a benchmark can justify. */
 export function rounded(value: number): number {
   return Number(value.toPrecision(6));
 }

@@ -1,11 +1,11 @@
-// Measures any server with OpenAI's API from outside, by its streams.
+// Measures any server with OpenAI's API over HTTP, by the arrival of its streamed chunks.
 import { eventData } from "../lines.ts";
 import type { BenchRequest, Sample, Target } from "./target.ts";
 
 export type ServerTargetOptions = {
-  /** With or without a trailing /v1. */
+  /** The server's URL, with or without a trailing /v1. */
   url: string;
-  /** Default: the first model that the server lists. */
+  /** Name of the model; by default the first one that the server lists. */
   model?: string | undefined;
   apiKey?: string | undefined;
   /** Whether to use /v1/chat/completions instead of /v1/completions. */
@@ -25,7 +25,7 @@ export async function openServerTarget(options: ServerTargetOptions): Promise<Ta
   };
 }
 
-/** The fields of a chunk that are read; text is in a different field for completions, chats and reasoning. */
+/** The fields of a chunk that are read. Text has a different field in completions, chats and reasoning. */
 type Chunk = {
   choices?: {
     text?: string;
@@ -65,7 +65,7 @@ class Client {
     return id;
   }
 
-  /** Detects which fields the server accepts, and the name it reports. */
+  /** Finds out which fields the server accepts, and returns the name that it reports. */
   async introduce(model: string): Promise<string | undefined> {
     const request = { prompt: "Hello", maxTokens: 1 };
     const asked = await this.#ask(model, request);
@@ -88,7 +88,7 @@ class Client {
     }
     const endMs = performance.now();
     if (!usage) throw new Error(`${this.#url} sends no usage, so its tokens cannot be counted`);
-    // An answer of only control tokens has no text.
+    // An answer of only control tokens has no text; it counts as arriving at the end.
     if (arrivalsMs.length === 0) arrivalsMs.push(endMs);
     return {
       startMs,
@@ -109,7 +109,7 @@ class Client {
       stream: true,
       stream_options: { include_usage: true },
       ...(this.#takesExtras && { ignore_eos: true, min_tokens: maxTokens }),
-      // Only LOW can be requested: a key's tier caps the priority.
+      // Only LOW is requested: a request can lower the priority of its key's tier, but not raise it.
       ...(priority === "LOW" && { service_tier: "flex" }),
     };
     const path = this.#chat ? "/v1/chat/completions" : "/v1/completions";
@@ -118,7 +118,7 @@ class Client {
 
   async #fetch(path: string, init: RequestInit = {}): Promise<Response> {
     try {
-      // A request may be queued for long.
+      // Bun's timeout is off, since a request may be queued for long.
       return await fetch(this.#url + path, { ...init, headers: this.#headers, timeout: false });
     } catch (error) {
       throw new Error(`${this.#url} cannot be reached (${(error as Error).message})`);
@@ -132,7 +132,7 @@ function hasText({ choices = [] }: Chunk): boolean {
   );
 }
 
-/** The chunks of a stream, with their arrival times. */
+/** Yields the chunks of a stream with their arrival times. */
 async function* chunksOf(response: Response): AsyncGenerator<{ chunk: Chunk; atMs: number }> {
   if (!response.ok || !response.body) throw await refusal(response);
   for await (const data of eventData(response.body)) {

@@ -10,16 +10,16 @@ export type Sample = {
   arrivalsMs: number[];
   endMs: number;
   promptTokens: number;
-  /** Prompt tokens that hit the prefix cache. */
+  /** Number of prompt tokens that hit the prefix cache. */
   cachedTokens: number;
-  /** Generated tokens. */
+  /** Number of generated tokens. */
   tokens: number;
 };
 
 export type Memory = {
-  /** MLX's active memory. */
+  /** Bytes of MLX's active memory. */
   activeBytes?: number;
-  /** Resident memory of the process. */
+  /** Bytes of the process's resident memory. */
   rssBytes?: number;
 };
 
@@ -27,7 +27,7 @@ export type TargetAbout = {
   kind: "engine" | "server";
   model: string;
   url?: string;
-  /** As the server reports it. */
+  /** Name and version of the server, as it reports them. */
   server?: string;
   backend?: string;
   device?: string;
@@ -36,7 +36,7 @@ export type TargetAbout = {
 
 export type Target = {
   about: TargetAbout;
-  /** Calls `onFirst` when the answer begins. */
+  /** Sends a request and measures it; calls `onFirst` when the answer begins. */
   send(request: BenchRequest, onFirst?: () => void): Promise<Sample>;
   memory(): Promise<Memory>;
   close(): Promise<void>;
