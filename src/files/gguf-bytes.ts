@@ -2,7 +2,7 @@
 
 let halfTable: Float32Array | undefined;
 
-/** The value of every f16, by its bits. */
+/** Returns a table of all f16 values, indexed by their bits. */
 export function halves(): Float32Array {
   if (!halfTable) {
     const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);

@@ -1,12 +1,12 @@
-// The codebooks of GGUF's IQ types: each quant names a row of 4 or 8 weights in one of these tables. They are
+// The codebooks of GGUF's IQ types: tables with rows of 4 or 8 weights, of which each quant is a row number. They are
 // constants of ggml without a formula, stored here as indices of 2 or 4 bits into a list of values.
 
 type Codebook = {
-  /** Weights per row. */
+  /** Number of weights in a row. */
   readonly width: number;
-  /** The values that indices refer to. */
+  /** Values that the indices in `packed` refer to. */
   readonly values: readonly number[];
-  /** Bits per index, lowest first; `packed` is base64. */
+  /** Bits per index; `packed` holds the indices in base64, lowest bits first. */
   readonly bits: number;
   readonly packed: readonly string[];
 };
@@ -190,7 +190,7 @@ export type CodebookName = keyof typeof codebooks;
 
 const unpacked = new Map<CodebookName, Int8Array>();
 
-/** All rows of a codebook, one after the other. */
+/** Returns all rows of a codebook, one after the other. */
 export function codebook(name: CodebookName): Int8Array {
   const found = unpacked.get(name);
   if (found) return found;

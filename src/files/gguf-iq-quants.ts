@@ -1,9 +1,9 @@
-// GGUF's codebook types of 1 to 3 bits ("IQ"). A block of 256 weights has an f16 scale, and small scales per 16 or 32
-// weights. Signs are stored separately: one bit per weight, set if negative.
+// Decodes GGUF's codebook types of 1 to 3 bits ("IQ"). A block of 256 weights has an f16 scale, and small scales per
+// 16 or 32 weights. Signs are stored separately: one bit per weight, set if negative.
 import { type BlockDecoder, halfAt, shortAt, wordAt } from "./gguf-bytes.ts";
 import { codebook } from "./gguf-codebooks.ts";
 
-/** Per 32 weights, two words: four codebook rows; four times 7 signs, with a scale in the top bits. */
+/** Layout per 32 weights: a word with 4 codebook indices; a word with 4 times 7 signs, and a scale on top. */
 const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XXS");
   const scale = halfAt(half, source, at);
@@ -17,7 +17,7 @@ const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 32 times 9 bits of a row and 7 signs; 4-bit scales for 16 weights. */
+/** Layout: 32 times a 9-bit codebook index and 7 signs, then 4-bit scales per 16 weights. */
 const IQ2_XS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XS");
   const scale = halfAt(half, source, at);
@@ -28,7 +28,7 @@ const IQ2_XS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 32 bytes of rows, 32 of signs, 8 of the rows' ninth and tenth bits, 4-bit scales for 16 weights. */
+/** Layout: 32 bytes of codebook indices, 32 of signs, 8 with 2 more bits per index, 4-bit scales per 16 weights. */
 const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_S");
   const scale = halfAt(half, source, at);
@@ -40,7 +40,7 @@ const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 64 bytes of rows of 4; then a word per 32 weights: four times 7 signs, with a scale in the top bits. */
+/** Layout: 64 bytes of codebook indices; then a word per 32 weights: 4 times 7 signs, and a scale on top. */
 const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_XXS");
   const scale = halfAt(half, source, at);
@@ -54,7 +54,7 @@ const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 64 bytes of rows of 4, 8 of their ninth bits, 32 of signs, 4-bit scales for 32 weights. */
+/** Layout: 64 bytes of codebook indices, 8 with their ninth bits, 32 of signs, 4-bit scales per 32 weights. */
 const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_S");
   const scale = halfAt(half, source, at);
@@ -67,10 +67,10 @@ const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Added to or subtracted from each weight of -1, 0 or 1. */
+/** Number that is added to, or subtracted from, each weight of -1, 0 or 1. */
 const DELTA = 0.125;
 
-/** 32 bytes of rows; then 16 bits per 32 weights: four times 3 bits of a row, a 3-bit scale, the delta's sign. */
+/** Layout: 32 bytes of codebook indices; per 32 weights, 3 more bits of 4 indices, a 3-bit scale, DELTA's sign. */
 const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scale = halfAt(half, source, at);
@@ -82,11 +82,11 @@ const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 32 bytes of rows with a further nibble each (top bit: the delta's sign), 3-bit scales per 16 weights. */
+/** Layout: 32 bytes of codebook indices, 3 more bits of each and DELTA's sign, 3-bit scales per 16 weights. */
 const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scales = at + 48;
-  // The f16 scale is stored in the top bits of the others.
+  // The f16 scale is spread over the top bits of the words that hold the other scales.
   let bits = 0;
   for (let i = 0; i < 4; i++) bits |= (shortAt(source, scales + 2 * i) >> 12) << (4 * i);
   const scale = half[bits]!;
@@ -99,7 +99,7 @@ const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** The number of set signs is even, so the eighth follows from seven. */
+/** Returns eight signs, given seven: the number of set signs is even, so the eighth follows from the others. */
 function evenSigns(seven: number): number {
   let parity = seven ^ (seven >> 4);
   parity ^= parity >> 2;

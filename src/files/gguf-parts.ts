@@ -4,14 +4,14 @@ import { basename, dirname, join } from "node:path";
 import { type Gguf, type GgufTensor, readGguf } from "./gguf.ts";
 import { LoadError, quoted } from "./load-error.ts";
 
-/** Version and alignment are those of the first part. */
+/** A model of one or more files. Version and alignment are those of the first file. */
 export type GgufModel = Omit<Gguf, "tensors"> & {
-  /** The paths of its parts. */
+  /** Paths of the model's files, in order. */
   readonly files: readonly string[];
   readonly tensors: ReadonlyMap<string, GgufTensor & { readonly file: string }>;
 };
 
-/** `path` is the file, or the first of the parts. */
+/** Reads a model. `path`: its only file, or the first of its parts. */
 export function readGgufModel(path: string): GgufModel {
   const first = readGguf(path);
   const files = partsOf(path, first);
@@ -38,7 +38,7 @@ export function readGgufModel(path: string): GgufModel {
   return { ...first, files, tensors };
 }
 
-/** Relies on the metadata, since any file may be named like a part. */
+/** Returns the paths of all parts. Their number comes from the metadata, since any file may be named like a part. */
 function partsOf(path: string, first: Gguf): string[] {
   const count = splitIn(first, path, "count") ?? 1;
   if (count <= 1) return [path];

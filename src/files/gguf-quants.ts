@@ -6,13 +6,13 @@ import { iqDecoders } from "./gguf-iq-quants.ts";
 import { smallDecoders } from "./gguf-small-quants.ts";
 import { LoadError } from "./load-error.ts";
 
-/** Decoders of whole tensors: for blocks of 1 or 32 weights, a call per block is too slow. */
+/** Decoders of whole tensors, because a call per block is too slow for blocks of only 1 or 32 weights. */
 const whole = {
   ...{ F32: decodeF32, F16: decodeF16, BF16: decodeBF16, Q8_0: decodeQ8_0 },
   ...{ Q4_0: decodeQ4_0, Q4_1: decodeQ4_1, Q5_0: decodeQ5_0, Q5_1: decodeQ5_1 },
 };
 
-/** Decodes whole blocks: a tensor, or a part of one that starts and ends with a block. */
+/** Decodes whole blocks: those of a tensor, or of a part of a tensor. */
 export function dequantize(type: GgufType, source: Uint8Array, target: Float32Array): void {
   const [decodeAll, decode] = [whole[type as keyof typeof whole], decoders[type]];
   if (!decodeAll && !decode) {
@@ -28,7 +28,7 @@ export function dequantize(type: GgufType, source: Uint8Array, target: Float32Ar
     decode(source, at, target, to, half);
 }
 
-/** The number of blocks; throws unless bytes and items agree. */
+/** Returns the number of blocks; throws unless bytes and items agree. */
 export function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
   const block = blockOf(type);
   const blocks = source.length / block.bytes;
@@ -44,7 +44,7 @@ function decodeF16(source: Uint8Array, target: Float32Array, half: Float32Array)
   for (let i = 0; i < target.length; i++) target[i] = halfAt(half, source, 2 * i);
 }
 
-/** bf16 is the upper half of an f32. */
+/** Decodes bf16, the upper half of an f32. */
 function decodeBF16(source: Uint8Array, target: Float32Array): void {
   const bits = new Uint32Array(target.buffer, target.byteOffset, target.length);
   for (let i = 0; i < bits.length; i++) {
@@ -52,9 +52,9 @@ function decodeBF16(source: Uint8Array, target: Float32Array): void {
   }
 }
 
-// Blocks of 32. In those of 4 and 5 bits, byte i holds the low bits of weights i and i + 16.
+// Blocks of 32 weights. If weights have 4 or 5 bits, byte i holds the low 4 bits of weights i and i + 16.
 
-/** f16 scale, 16 bytes of quants. */
+/** Decodes blocks of an f16 scale and 16 bytes of quants. */
 function decodeQ4_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
   for (let at = 0, to = 0; to < target.length; at += 18, to += 32) {
     const scale = halfAt(half, source, at);
@@ -66,7 +66,7 @@ function decodeQ4_0(source: Uint8Array, target: Float32Array, half: Float32Array
   }
 }
 
-/** f16 scale, f16 minimum, 16 bytes of quants. */
+/** Decodes blocks of an f16 scale, an f16 minimum and 16 bytes of quants. */
 function decodeQ4_1(source: Uint8Array, target: Float32Array, half: Float32Array): void {
   for (let at = 0, to = 0; to < target.length; at += 20, to += 32) {
     const scale = halfAt(half, source, at);
@@ -79,7 +79,7 @@ function decodeQ4_1(source: Uint8Array, target: Float32Array, half: Float32Array
   }
 }
 
-/** f16 scale, 32 fifth bits, 16 bytes of quants. */
+/** Decodes blocks of an f16 scale, the 32 fifth bits and 16 bytes of quants. */
 function decodeQ5_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
   for (let at = 0, to = 0; to < target.length; at += 22, to += 32) {
     const scale = halfAt(half, source, at);
@@ -92,7 +92,7 @@ function decodeQ5_0(source: Uint8Array, target: Float32Array, half: Float32Array
   }
 }
 
-/** f16 scale, f16 minimum, 32 fifth bits, 16 bytes of quants. */
+/** Decodes blocks of an f16 scale, an f16 minimum, the 32 fifth bits and 16 bytes of quants. */
 function decodeQ5_1(source: Uint8Array, target: Float32Array, half: Float32Array): void {
   for (let at = 0, to = 0; to < target.length; at += 24, to += 32) {
     const scale = halfAt(half, source, at);
@@ -106,7 +106,7 @@ function decodeQ5_1(source: Uint8Array, target: Float32Array, half: Float32Array
   }
 }
 
-/** f16 scale, 32 signed bytes. */
+/** Decodes blocks of an f16 scale and 32 signed bytes. */
 function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array): void {
   for (let at = 0, to = 0; to < target.length; at += 34, to += 32) {
     const scale = halfAt(half, source, at);
@@ -114,10 +114,10 @@ function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array
   }
 }
 
-// Blocks of 256 ("K"): small integer scales for groups of 16 or 32 weights, times a scale of the
-// block. A byte holds bits of one weight from each of several groups, at a shift per group.
+// Blocks of 256 weights ("K"): each group of 16 or 32 weights has a small integer scale, which is multiplied by the
+// scale of the block. A byte holds bits of one weight of each of several groups; the shift selects the group.
 
-/** 16 bytes of 4-bit scale and minimum, 64 of quants, f16 scale, f16 minimum. */
+/** Layout: 16 bytes of 4-bit scales and minima, 64 of quants, an f16 scale, an f16 minimum. */
 const Q2_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 80);
   const min = halfAt(half, source, at + 82);
@@ -133,7 +133,7 @@ const Q2_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 32 bytes of third bits, 64 of quants, 12 of 6-bit scales, f16 scale. */
+/** Layout: 32 bytes of third bits, 64 of quants, 12 of 6-bit scales, an f16 scale. */
 const Q3_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 108);
   const scales = at + 96;
@@ -151,7 +151,7 @@ const Q3_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** f16 scale, f16 minimum, 12 bytes of 6-bit scales and minima, 128 of quants. */
+/** Layout: an f16 scale, an f16 minimum, 12 bytes of 6-bit scales and minima, 128 of quants. */
 const Q4_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at);
   const min = halfAt(half, source, at + 2);
@@ -166,7 +166,7 @@ const Q4_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** As Q4_K, with 32 bytes of fifth bits before the quants. */
+/** Layout: as Q4_K, with 32 bytes of fifth bits before the quants. */
 const Q5_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at);
   const min = halfAt(half, source, at + 2);
@@ -183,7 +183,7 @@ const Q5_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** 128 bytes of low 4 bits, 64 of high 2 bits, 16 signed scales, f16 scale. */
+/** Layout: 128 bytes of low 4 bits, 64 of high 2 bits, 16 signed scales, an f16 scale. */
 const Q6_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 208);
   for (let group = 0; group < 16; group++, to += 16) {
@@ -200,7 +200,7 @@ const Q6_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Bytes 0-3 hold scales 0-3, and 4-7 minima 0-3; their top bits and bytes 8-11 hold the others. */
+/** Reads a 6-bit scale: bytes 0-3 hold scales 0-3, 4-7 minima 0-3; their top bits and bytes 8-11 hold the others. */
 function sixBitScale(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group]! & 63;
   return (source[at + group + 4]! & 15) | ((source[at + group - 4]! >> 6) << 4);

@@ -5,7 +5,7 @@ import { halfAt, halves, wordAt } from "./gguf-bytes.ts";
 import { blocksIn } from "./gguf-quants.ts";
 import { tritsTQ1_0, tritsTQ2_0 } from "./gguf-small-quants.ts";
 
-/** affine: weight = scale * q + bias; mxfp4: a 4-bit float times a power of two. */
+/** How MLX quantizes. affine: weight = scale * q + bias; mxfp4: weight = 4-bit float * power of two. */
 export type MlxLayout = {
   readonly mode: "affine" | "mxfp4";
   readonly bits: 4 | 8;
@@ -13,13 +13,13 @@ export type MlxLayout = {
 };
 
 /**
- * One scale and bias per group. f32 keeps them exact; in f16, the bias of a Q8_0 block (-128 * scale) overflows for
- * scales above 511.
+ * Quantized weights with a scale and bias per group. f32 keeps both exact; in f16, the bias of a Q8_0 block (-128 *
+ * scale) overflows for scales above 511.
  */
 export type Repacked = {
   readonly weight: Uint32Array;
   readonly scales: Float32Array | Float16Array | Uint8Array;
-  /** Only in the affine layout. */
+  /** Biases of the affine layout; undefined in other layouts. */
   readonly biases: Float32Array | Float16Array | undefined;
 };
 
@@ -33,7 +33,7 @@ type Repack = (
 ) => void;
 
 const fours = { mode: "affine", bits: 4, groupSize: 32 } as const;
-/** MLX has no groups of 256, so a block becomes two. */
+/** MLX has no groups of 256 weights, so a block becomes two groups. */
 const ternary = { mode: "affine", bits: 4, groupSize: 128 } as const;
 
 const types = {
@@ -56,7 +56,7 @@ export function mlxLayoutOf(type: RepackedType): MlxLayout {
   return { mode, bits, groupSize };
 }
 
-/** Repacks whole blocks. */
+/** Repacks whole blocks into `target`. */
 export function repack(type: RepackedType, source: Uint8Array, target: Repacked): void {
   const { mode, bits, groupSize, repack } = types[type];
   const items = (target.weight.length * 32) / bits;
@@ -71,7 +71,7 @@ export function repack(type: RepackedType, source: Uint8Array, target: Repacked)
   for (let i = 0; i < blocks; i++) repack(source, i * bytes, target, i, half);
 }
 
-/** Without a minimum, the middle quant represents zero. */
+/** Repacks a block without a minimum, in which quant 8 means zero. */
 function repackQ4_0(...[source, at, target, index, half]: Parameters<Repack>): void {
   const scale = halfAt(half, source, at);
   target.scales[index] = scale;
@@ -85,7 +85,7 @@ function repackQ4_1(...[source, at, target, index, half]: Parameters<Repack>): v
   packNibbles(source, at + 4, target.weight, 4 * index);
 }
 
-/** 32 signed bytes become 8 words; flipping the sign bit adds 128. */
+/** Repacks 32 signed bytes to 8 words; flipping the sign bits adds 128. */
 function repackQ8_0(...[source, at, target, index, half]: Parameters<Repack>): void {
   const scale = halfAt(half, source, at);
   target.scales[index] = scale;
@@ -102,7 +102,7 @@ function repackMXFP4(...[source, at, target, index]: Parameters<Repack>): void {
 
 const trits = new Uint8Array(256);
 
-/** Weights of -1, 0 and 1, stored as 0 to 2. */
+/** Returns the repacking of weights -1, 0 and 1, which `read` decodes to 0, 1 and 2. */
 function repackTernary(read: typeof tritsTQ1_0, scaleAt: number): Repack {
   return (source, at, { weight, scales, biases }, index, half) => {
     const scale = halfAt(half, source, at + scaleAt);
@@ -117,7 +117,7 @@ function repackTernary(read: typeof tritsTQ1_0, scaleAt: number): Repack {
   };
 }
 
-/** 16 bytes, each with weight i below and i + 16 above, become 4 words of 8 weights in order. */
+/** Reorders 16 bytes, with weight i in the low and i + 16 in the high half, to 4 words of 8 weights in order. */
 function packNibbles(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
   for (let part = 0; part < 2; part++) {
     let low = 0;

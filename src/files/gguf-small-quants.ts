@@ -1,4 +1,4 @@
-// GGUF's ternary types ("TQ"), and 4-bit types that index a table of sixteen values.
+// Decodes GGUF's ternary types ("TQ"), and its 4-bit types that index a table of sixteen values.
 import { type BlockDecoder, halfAt, shortAt } from "./gguf-bytes.ts";
 
 const powers = [1, 3, 9, 27, 81];
@@ -10,8 +10,8 @@ const partsOfTQ1_0 = [
 ];
 
 /**
- * The 256 weights of a block, as 0 to 2: 32 bytes of 5 each, 16 of 5, 4 of 4. A byte is a ternary fraction of 256:
- * multiplied by 3, its integer part is the first digit.
+ * Decodes the 256 weights of a block to 0, 1 or 2: 32 bytes hold 5 weights each, 16 hold 5, 4 hold 4. A byte divided
+ * by 256 is a ternary fraction: multiplied by 3, its integer part is the first digit.
  */
 export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): void {
   let to = 0;
@@ -24,7 +24,7 @@ export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): 
   }
 }
 
-/** 64 bytes of 4 weights each. */
+/** Decodes the 256 weights of a block to 0, 1 or 2: 64 bytes hold 4 weights each. */
 export function tritsTQ2_0(source: Uint8Array, at: number, target: Uint8Array): void {
   for (let i = 0; i < 256; i++) {
     target[i] = (source[at + 32 * (i >> 7) + (i & 31)]! >> (2 * ((i >> 5) & 3))) & 3;
@@ -33,14 +33,14 @@ export function tritsTQ2_0(source: Uint8Array, at: number, target: Uint8Array): 
 
 const trits = new Uint8Array(256);
 
-/** The weights, f16 scale. */
+/** Layout: the weights, an f16 scale. */
 const TQ1_0: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 52);
   tritsTQ1_0(source, at, trits);
   for (let i = 0; i < 256; i++) target[to + i] = scale * (trits[i]! - 1);
 };
 
-/** The weights, f16 scale. */
+/** Layout: the weights, an f16 scale. */
 const TQ2_0: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 64);
   tritsTQ2_0(source, at, trits);
@@ -49,10 +49,10 @@ const TQ2_0: BlockDecoder = (source, at, target, to, half) => {
 
 const uneven = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/** Twice the values of a 4-bit float. */
+/** The values of a 4-bit float (e2m1), doubled to be integers. */
 const e2m1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/** Byte i holds weights i and i + `bytes`. */
+/** Decodes pairs of weights: byte i holds weights i and i + `bytes`. */
 function putPairs(
   target: Float32Array,
   to: number,
@@ -69,12 +69,12 @@ function putPairs(
   }
 }
 
-/** f16 scale, 16 bytes of quants. */
+/** Layout: an f16 scale, 16 bytes of quants. */
 const IQ4_NL: BlockDecoder = (source, at, target, to, half) => {
   putPairs(target, to, source, at + 2, 16, uneven, halfAt(half, source, at));
 };
 
-/** f16 scale, upper 2 bits of 8 scales, their lower 4 bits, 128 bytes of quants. */
+/** Layout: an f16 scale, the upper 2 bits of 8 scales, their lower 4 bits, 128 bytes of quants. */
 const IQ4_XS: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at);
   const upper = shortAt(source, at + 2);
@@ -85,12 +85,12 @@ const IQ4_XS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** The exponent of the scale, 16 bytes of quants. */
+/** Layout: the scale's exponent, 16 bytes of quants. */
 const MXFP4: BlockDecoder = (source, at, target, to) => {
   putPairs(target, to, source, at + 1, 16, e2m1, 2 ** (source[at]! - 128));
 };
 
-/** Four unsigned 8-bit float scales, each with 8 bytes of quants. */
+/** Layout: four scales, which are unsigned 8-bit floats; then 8 bytes of quants for each. */
 const NVFP4: BlockDecoder = (source, at, target, to) => {
   for (let group = 0; group < 4; group++, to += 16) {
     const scale = unsignedE4M3(source[at + group]!) / 2;
@@ -98,7 +98,7 @@ const NVFP4: BlockDecoder = (source, at, target, to) => {
   }
 };
 
-/** NaN counts as 0. */
+/** Decodes an unsigned 8-bit float (e4m3); NaN becomes 0. */
 function unsignedE4M3(byte: number): number {
   if (byte === 0x7f) return 0;
   const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];

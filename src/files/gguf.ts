@@ -4,7 +4,7 @@
 import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { LoadError, quoted } from "./load-error.ts";
 
-/** Tensor types: the code in the file, and items and bytes per block. */
+/** Tensor types: their code in the file, and the items and bytes of a block. */
 const types = {
   F32: { code: 0, items: 1, bytes: 4 },
   F16: { code: 1, items: 1, bytes: 2 },
@@ -58,15 +58,15 @@ export type GgufNumbers =
 
 export type GgufArray = GgufNumbers | readonly string[] | readonly boolean[] | readonly GgufArray[];
 
-/** 64-bit integers are numbers if exactly representable. */
+/** A value of the metadata. A 64-bit integer is a number if that is exact, otherwise a bigint. */
 export type GgufValue = number | bigint | boolean | string | GgufArray;
 
 export type GgufTensor = {
   readonly name: string;
   readonly type: GgufType;
-  /** Row-major: the last dimension is contiguous. (ggml has the reverse order.) */
+  /** Dimensions in row-major order: the last one is contiguous. (ggml has the reverse order.) */
   readonly shape: readonly number[];
-  /** From the start of the file. */
+  /** Offset from the start of the file, in bytes. */
   readonly offset: number;
   readonly bytes: number;
 };
@@ -81,7 +81,7 @@ export type Gguf = {
 export type TensorData = {
   /** Size of the file in bytes. */
   readonly size: number;
-  /** Fills `target` with bytes from `offset` on. */
+  /** Reads bytes from `offset` on, until `target` is full. */
   read(offset: number, target: Uint8Array): void;
   close(): void;
   [Symbol.dispose](): void;
@@ -89,17 +89,17 @@ export type TensorData = {
 
 const MAGIC = 0x46554747; // "GGUF"
 const FIRST_READ_BYTES = 1 << 20;
-/** A vocabulary of 260,000 with its merges takes 20 MB. */
+/** Maximum bytes of a header; a vocabulary of 260,000 tokens with its merges takes 20 MB. */
 const MAX_HEADER_BYTES = 100_000_000;
 const MAX_ARRAY_DEPTH = 4;
 const MAX_DIMENSIONS = 4;
-/** MLX stores dimensions as int32. */
+/** Maximum size of a dimension, which MLX stores as int32. */
 const MAX_DIMENSION = 2 ** 31 - 1;
 const DEFAULT_ALIGNMENT = 32;
-/** Linux reads at most 2 GiB at once. */
+/** Maximum bytes per read, since Linux reads at most 2 GiB at once. */
 const MAX_READ_BYTES = 2 ** 30;
 
-/** Minimum size of each: an empty name and the smallest value. */
+/** Minimum bytes of each kind of entry: with an empty name and the smallest value. */
 const MIN_BYTES = { text: 8, array: 12, entry: 13, tensor: 32 };
 
 const BOOL = 7;
@@ -124,7 +124,7 @@ const typesByCode = new Map(
   (Object.keys(types) as GgufType[]).map((type) => [types[type].code as number, type]),
 );
 
-/** Items and bytes per block of the type. */
+/** Returns the number of items and of bytes in a block of the type. */
 export function blockOf(type: GgufType): { readonly items: number; readonly bytes: number } {
   return types[type];
 }
@@ -180,7 +180,7 @@ export function openTensorData(path: string): TensorData {
 
 function openFile(path: string): number {
   try {
-    // Checked before opening: opening a pipe would wait for a writer.
+    // Checks the kind of file first, because opening a pipe would wait for a writer.
     if (statSync(path).isFile()) return openSync(path, "r");
   } catch (error) {
     throw new LoadError(`${path}: cannot be read (${(error as NodeJS.ErrnoException).code})`);
@@ -188,7 +188,7 @@ function openFile(path: string): number {
   throw new LoadError(`${path}: not a file`);
 }
 
-/** Reads sequentially from byte 0, never past the end of the file. */
+/** Reads the header's values in order, never past the end of the file. */
 class HeaderReader {
   readonly path: string;
   readonly #file: TensorData;
@@ -211,13 +211,13 @@ class HeaderReader {
     return this.#bytes.readUInt32LE(at);
   }
 
-  /** Inexact above 2^53, which exceeds every limit anyway. */
+  /** Reads a 64-bit integer; inexact above 2^53, which exceeds every limit anyway. */
   u64(): number {
     const low = this.u32();
     return low + this.u32() * 2 ** 32;
   }
 
-  /** A count of things that take at least `minBytes` each. */
+  /** Reads the number of following entries, each of at least `minBytes`; throws if the file is too short for them. */
   count(things: string, minBytes: number): number {
     const count = this.u64();
     const left = this.#limit - this.#position;
@@ -260,7 +260,7 @@ class HeaderReader {
     return this.#numbers(type, count);
   }
 
-  /** No byte swap: all systems that run MLX are little-endian. */
+  /** Reads an array of numbers without swapping bytes: all systems that run MLX are little-endian. */
   #numbers(type: number, count: number): GgufNumbers {
     const Numbers = numberTypes.get(type);
     if (!Numbers) throw new LoadError(`${this.path}: unknown type ${type} of a metadata value`);
@@ -280,7 +280,7 @@ class HeaderReader {
     return start;
   }
 
-  /** Throws for a truncated file, or a header beyond the limit. */
+  /** Throws if the file ends before `end`, unless that is beyond the limit of a header. */
   #refuseCut(end: number): void {
     if (end <= MAX_HEADER_BYTES) throw incomplete(this.path, end, this.#file.size);
   }
@@ -334,7 +334,7 @@ function alignmentIn(path: string, metadata: ReadonlyMap<string, GgufValue>): nu
   return found;
 }
 
-/** The tensors in the order of the file, with offsets relative to the data section. */
+/** Reads the tensors in the order of the file; their offsets are relative to the data section. */
 function readTensors(header: HeaderReader, count: number): Map<string, GgufTensor> {
   const tensors = new Map<string, GgufTensor>();
   for (let i = 0; i < count; i++) {
@@ -373,7 +373,7 @@ function readTensor(header: HeaderReader): GgufTensor {
   return { name, type, shape, offset: header.u64(), bytes };
 }
 
-/** Checks the positions of the tensors and makes their offsets relative to the file. */
+/** Checks the positions of the tensors, and returns them with offsets from the start of the file. */
 function place(
   path: string,
   tensors: ReadonlyMap<string, GgufTensor>,

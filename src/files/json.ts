@@ -26,12 +26,12 @@ export function readJson(path: string): JsonObject {
     const value = parsed(new TextDecoder().decode(bytes));
     if (isObject(value)) return value;
   } catch {
-    // Reported below.
+    // Invalid JSON gets the same error as JSON that is not an object.
   }
   throw new LoadError(`${path} does not contain a JSON object`);
 }
 
-/** Accepts Infinity and NaN, which Python writes but JSON lacks: as 1e999 (again Infinity) and null. */
+/** Parses JSON in which Python has written Infinity or NaN: they become 1e999, which is again Infinity, and null. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

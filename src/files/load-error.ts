@@ -1,4 +1,4 @@
-// An invalid model file, in one line: the file or tensor, the expected value and the one found.
+// The error of an invalid model file, in one line: the file or tensor, the expected value and the actual one.
 
 export class LoadError extends Error {
   constructor(message: string) {
@@ -7,7 +7,7 @@ export class LoadError extends Error {
   }
 }
 
-/** Quotes untrusted text for an error: escaped to one line and truncated. */
+/** Quotes untrusted text for an error message: escaped to one line, and truncated. */
 export function quoted(name: string): string {
   return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}...` : name);
 }

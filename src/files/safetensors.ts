@@ -1,5 +1,5 @@
-// Reads the headers of safetensors files: the tensors of a model, their files and positions. Validates everything that
-// native code would trust, before it opens the file.
+// Reads the headers of safetensors files: a model's tensors, their files and positions. Native code trusts these
+// values when it opens the file, so all are validated here.
 import { existsSync, realpathSync } from "node:fs";
 import { basename, dirname, join, sep } from "node:path";
 import { openTensorData } from "./gguf.ts";
@@ -33,7 +33,7 @@ export type SafetensorsTensor = {
   readonly name: string;
   readonly dtype: SafetensorsDtype;
   readonly shape: readonly number[];
-  /** From the start of the file. */
+  /** Offset from the start of the file, in bytes. */
   readonly offset: number;
   readonly bytes: number;
 };
@@ -44,14 +44,14 @@ export type SafetensorsHeader = {
 };
 
 export type SafetensorsIndex = {
-  /** The paths of the shards. */
+  /** Paths of the shards. */
   readonly files: readonly string[];
   readonly tensors: ReadonlyMap<string, SafetensorsTensor & { readonly file: string }>;
 };
 
-/** The reference implementation's limit. */
+/** Maximum bytes of a header, as in the reference implementation. */
 const MAX_HEADER_BYTES = 100_000_000;
-/** MLX stores dimensions as int32. */
+/** Maximum size of a dimension, which MLX stores as int32. */
 const MAX_DIMENSION = 2 ** 31 - 1;
 const MAX_DIMENSIONS = 8;
 const SINGLE_FILE = "model.safetensors";
@@ -138,7 +138,7 @@ function parseObject(
   throw new LoadError(`${path}: expected ${what} to be a JSON object`);
 }
 
-/** Rejects duplicate keys: JSON.parse keeps the last one, other parsers may keep the first. */
+/** Throws if a key occurs twice: JSON.parse keeps the last value, other parsers may keep the first. */
 function checkKeys(path: string, text: string, json: JsonObject): void {
   const objects = [json, ...Object.values(json).filter(isObject)];
   const kept = objects.reduce((sum, object) => sum + Object.keys(object).length, 0);
@@ -147,7 +147,7 @@ function checkKeys(path: string, text: string, json: JsonObject): void {
   }
 }
 
-/** Counts the keys of all objects in a JSON text: its colons outside strings. */
+/** Returns the number of keys in all objects of a JSON text, which is the number of colons outside strings. */
 function countKeys(json: string): number {
   let keys = 0;
   let inText = false;
@@ -189,7 +189,7 @@ function readTensor(
   return { name, dtype, shape, offset: dataStart + begin, bytes };
 }
 
-/** The format requires tensors to fill the rest of the file without gaps or overlaps. */
+/** Throws unless the tensors fill the rest of the file without gaps or overlaps, as the format requires. */
 function checkPlacement(
   path: string,
   sorted: readonly SafetensorsTensor[],
@@ -210,7 +210,7 @@ function checkPlacement(
   }
 }
 
-/** File names by tensor name. */
+/** Reads the names of the files that contain each tensor, by tensor name. */
 function readWeightMap(path: string): Map<string, string> {
   using file = openTensorData(path);
   if (file.size > MAX_HEADER_BYTES) {
@@ -232,14 +232,14 @@ function readWeightMap(path: string): Map<string, string> {
   return files;
 }
 
-/** The path of a file inside the folder; rejects links to other places. `named`: the origin of the name. */
+/** Returns a file's path in the folder; throws if it links elsewhere. `named`: the name's source, for errors. */
 function fileInFolder(folder: string, name: string, named: string): string {
   const path = join(folder, name);
   if (!existsSync(path)) {
     throw new LoadError(`${named}: it names ${quoted(name)}, which does not exist`);
   }
   const root = realpathSync(folder);
-  // Hugging Face's cache links snapshots/<revision>/<file> to blobs/<hash>.
+  // In Hugging Face's cache, snapshots/<revision>/<file> may link to blobs/<hash> beside the snapshots.
   const isSnapshot = basename(dirname(root)) === "snapshots";
   const places = isSnapshot ? [root, join(root, "../../blobs")] : [root];
   const target = realpathSync(path);
@@ -247,13 +247,13 @@ function fileInFolder(folder: string, name: string, named: string): string {
   throw new LoadError(`${named}: ${quoted(name)} is a link to a place outside the folder`);
 }
 
-/** Counts zero as one: another reader may overflow before it reaches the zero. */
+/** Returns whether the size overflows. Zeros count as one: another reader may overflow before it reaches a zero. */
 function overflows(shape: readonly number[], bytes: number): boolean {
   const most = shape.reduce((product, dimension) => product * Math.max(dimension, 1), bytes);
   return !Number.isSafeInteger(most);
 }
 
-/** A JSON value of the wrong type; may be nested too deeply to print. */
+/** Describes a JSON value of the wrong type; values other than text may be nested too deeply to print. */
 function shown(value: unknown): string {
   return typeof value === "string" ? quoted(value) : typeof value;
 }
