@@ -1,27 +1,27 @@
 // The coding agents that `launch` starts, one row each: environment variables and arguments that point the agent at a
 // server, without changing any of the user's files.
 
-/** Server settings that an agent needs. */
+/** The server, as an agent's configuration needs it. */
 export type AgentServer = {
   url: string;
-  /** A placeholder if the server needs no key. */
+  /** API key; a placeholder if the server needs none. */
   key: string;
   model: string;
-  /** The model's context length, if known. */
+  /** Context length of the model; undefined if unknown. */
   maxTokens: number | undefined;
 };
 
 export type Agent = {
   name: string;
-  /** Its npm package. */
+  /** Name of the agent's npm package. */
   from: string;
-  /** Environment variables to set; undefined ones are removed. */
+  /** Returns environment variables to set; variables with an undefined value are removed. */
   env(server: AgentServer): Readonly<Record<string, string | undefined>>;
-  /** Arguments inserted before the user's own. */
+  /** Returns arguments, which are inserted before the user's. */
   args(server: AgentServer): readonly string[];
 };
 
-/** Passed in the environment, because other users of the machine can see arguments. */
+/** Environment variable with the API key, since other users of the machine can see arguments. */
 const KEY_VARIABLE = "LAUNCH_API_KEY";
 /** Name of the server in an agent's configuration. */
 const PROVIDER = "mlx-serve";
@@ -35,7 +35,7 @@ export const agents: readonly Agent[] = [
     env: ({ url, key, model, maxTokens }) => ({
       ANTHROPIC_BASE_URL: url,
       ANTHROPIC_AUTH_TOKEN: key,
-      // Claude Code uses other models for background work and subagents, and by short name.
+      // Claude Code also names models for background work and subagents; all of these mean the server's model.
       ANTHROPIC_MODEL: model,
       ANTHROPIC_SMALL_FAST_MODEL: model,
       ANTHROPIC_DEFAULT_FABLE_MODEL: model,
@@ -43,10 +43,10 @@ export const agents: readonly Agent[] = [
       ANTHROPIC_DEFAULT_SONNET_MODEL: model,
       ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
       CLAUDE_CODE_SUBAGENT_MODEL: model,
-      // By default, conversations are compacted for the context of Anthropic's models. The minimum is 100,000.
+      // By default, Claude Code compacts conversations for the context of Anthropic's models. The minimum is 100,000.
       CLAUDE_CODE_AUTO_COMPACT_WINDOW: maxTokens?.toString(),
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
-      // These would redirect it to other endpoints.
+      // These variables would redirect Claude Code to other endpoints.
       ANTHROPIC_API_KEY: undefined,
       CLAUDE_CODE_USE_ANTHROPIC_AWS: undefined,
       CLAUDE_CODE_USE_BEDROCK: undefined,
@@ -61,7 +61,7 @@ export const agents: readonly Agent[] = [
     name: "codex",
     from: "@openai/codex",
     env: ({ key }) => ({ [KEY_VARIABLE]: key }),
-    // Values are TOML, whose basic strings and arrays have JSON's syntax.
+    // The values of these arguments are TOML, which writes basic strings and arrays as JSON does.
     args: ({ url, model, maxTokens }) =>
       Object.entries({
         model,

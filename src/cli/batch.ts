@@ -33,7 +33,7 @@ const options = {
 /** The caller's name on a server without keys. */
 const OWNER = "anonymous";
 
-/** Maximum faults of the input that are printed. */
+/** Maximum faults of the input file that are printed. */
 const SHOWN_FAULTS = 20;
 
 type Paths = { input: string; output: string; errors: string; folder: string };
@@ -59,7 +59,7 @@ export async function batch(args: string[]): Promise<void> {
   const debug = settings.logLevel === "debug";
   const log = makeLogger({ level: debug ? "debug" : "error", format: settings.logFormat });
   const { serving, stop } = await startServing({
-    // The requests come from the local user.
+    // The local user needs no key for these requests.
     settings: { ...settings, apiKey: [] },
     model: await modelHere(settings.model),
     keys: undefined,
@@ -77,7 +77,7 @@ export async function batch(args: string[]): Promise<void> {
   }
 }
 
-/** Opens the folder of an earlier run of the same input, or creates it. */
+/** Creates the folder of this run, or continues an earlier run of the same input in it. */
 async function prepare({ input, folder }: Paths): Promise<void> {
   const { digest, bytes } = await contentOf(input);
   const store = openStore(folder);
@@ -117,7 +117,7 @@ function openStore(folder: string): BatchStore {
   }
 }
 
-/** The folder's only batch; undefined before `prepare` has added it. */
+/** Returns the folder's only batch; undefined before `prepare` has added it. */
 function onlyBatch(store: BatchStore): Batch | undefined {
   return store.batches(OWNER, { limit: 1 }).data[0];
 }
@@ -136,7 +136,7 @@ async function contentOf(path: string): Promise<{ digest: string; bytes: number 
   return { digest: hash.digest("hex"), bytes };
 }
 
-/** The finished batch; undefined if interrupted by a signal. */
+/** Answers the batch's requests; returns the ended batch, or undefined if a signal has interrupted it. */
 async function answerLines(
   { folder }: Paths,
   options: BatchesOptions,
@@ -183,7 +183,7 @@ function deliver(
 ): void {
   for (const kind of ["output", "errors"] as const) {
     const path = written[kind];
-    // An earlier run may have been killed after this move.
+    // The file is missing if an earlier run was killed after moving it.
     if (path && existsSync(path)) renameSync(path, paths[kind]);
   }
   rmSync(paths.folder, { recursive: true });

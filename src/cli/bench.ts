@@ -89,7 +89,7 @@ function settingsOf(args: string[]) {
   refuseIdle(values, modeName);
   const requests = wholeOf("requests", values.requests);
   const levels = (values.concurrency ?? "1,2,4,8,16,32").split(",");
-  // Priorities have no effect if all requests fit in the batch.
+  // Priorities have no effect if all requests fit in a batch, so the batch holds a quarter of them.
   const ownBatch = modeName === "priority" ? String(Math.ceil(requests / 4)) : "32";
   const { model, url, chat, json, plot, "prompt-file": promptFile } = values;
   return {
@@ -110,7 +110,7 @@ function settingsOf(args: string[]) {
   };
 }
 
-/** Rejects flags that would have no effect. */
+/** Throws if a flag would have no effect in this mode. */
 function refuseIdle(values: Flags, modeName: ModeName): void {
   if (values["min-speedup"] !== undefined && !modes[modeName].speedup) {
     throw new UsageError(`--min-speedup: ${modeName} has no speedup`);
@@ -132,7 +132,7 @@ function refuseIdle(values: Flags, modeName: ModeName): void {
   }
 }
 
-/** The settings as reported. */
+/** Returns the settings as the report shows them. */
 function toldOf(settings: BenchSettings): Record<string, unknown> {
   const { modeName, url, slo } = settings;
   return {

@@ -32,11 +32,11 @@ export function completionScript(
   return writers[shell](verbs.map(candidatesOf), defaultVerb);
 }
 
-/** The values to offer; undefined if unknown. */
+/** Values that completion offers for a flag or argument; undefined if unknown. */
 type Values = Flag["values"];
 
 type Choice = {
-  /** The spelling offered. */
+  /** The one spelling of the flag that completion offers. */
   flag: string;
   spellings: string[];
   text: string;
@@ -44,7 +44,7 @@ type Choice = {
   values: Values;
 };
 
-/** Completions after a verb. */
+/** The words that completion offers after a verb. */
 type Candidates = { verb: string; summary: string; flags: Choice[]; values: Values };
 
 const helpFlag: Flag = { flag: "--help", aliases: ["-h"], text: "Shows usage." };
@@ -67,7 +67,7 @@ function choiceOf(flag: Flag): Choice {
   };
 }
 
-/** `ls --json` prints one name per line. */
+/** Shell command that extracts the models' names from `ls --json`, which prints one name per line. */
 const modelNames = `sed -n 's/^ *"name": "\\(.*\\)",$/\\1/p'`;
 
 function bashScript(verbs: readonly Candidates[], defaultVerb: string): string {
@@ -153,7 +153,7 @@ type Actions = {
   values: (values: Values, text: string) => string;
 };
 
-/** The case branches shared by bash and zsh: after a flag, and within a verb. */
+/** Returns the case branches that bash and zsh share: for values of flags, and for words after a verb. */
 function caseLines(verbs: readonly Candidates[], { flags, values }: Actions) {
   const after = verbs.flatMap((candidates) =>
     candidates.flags
@@ -206,7 +206,7 @@ function fishValues(values: Values): string {
   return values === "file" ? "-F" : "-F -a '(__mlx_serve_models)'";
 }
 
-/** Single-quotes a text for all three shells; a quote inside is closed, double-quoted, and reopened. */
+/** Quotes a text for all three shells; a single quote in it is closed, double-quoted, and reopened. */
 function singleQuoted(text: string): string {
   return `'${text.replaceAll("'", `'"'"'`)}'`;
 }

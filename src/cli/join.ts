@@ -33,9 +33,9 @@ export async function join(args: string[]): Promise<void> {
   else await keepRank(args);
 }
 
-/** Kills itself once the connection to the server ends: its thread may be blocked on other ranks. */
+/** Computes as a rank, then kills this process: its thread may be blocked on other ranks. */
 async function beRank(own: RankProcess): Promise<void> {
-  // Terminals and service managers signal all processes; the server ends this one after draining.
+  // Ignores signals, which terminals and service managers send to all processes; the server ends this one later.
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => {});
   const reason = await runRank(own, engineSetup(), version);
   console.error(`rank ${own.rank}: ${reason}`);
@@ -49,7 +49,7 @@ async function keepRank(args: string[]): Promise<void> {
   else await joinAgain(invitationOf(values), model);
 }
 
-/** Over ssh: the server sends the invitation on stdin; when stdin closes, this process ends. */
+/** Joins over ssh: the server sends the invitation on stdin, and closes stdin to end this process. */
 async function joinInvited(): Promise<void> {
   const lines = createInterface({ input: process.stdin });
   const [line] = (await once(lines, "line")) as [string];
@@ -73,7 +73,7 @@ function invitationOf(values: Flags): Invitation {
   return { addresses, rank, port: Number(values["rank-port"]), secret };
 }
 
-/** Restarts the rank until this process is stopped. */
+/** Joins with a new rank process whenever one ends, until this process is stopped. */
 async function joinAgain(
   { addresses, rank, port, secret }: Invitation,
   model: string | undefined,

@@ -57,7 +57,7 @@ function add(args: string[], env: Environment): void {
   if (key === undefined) {
     throw new KeyFileError(`a key named ${entry.name} exists: revoke it, or choose another name`);
   }
-  // Only the key goes to stdout, for scripts.
+  // Only the key goes to stdout, so that scripts can read it.
   console.log(key);
   console.error(
     `This is the key of ${entry.name}; it is shown only once; ${path} stores its hash.\n${afterChange}`,
@@ -92,7 +92,7 @@ function parsed<const T extends ParseArgsOptionsConfig>(args: string[], options:
   }
 }
 
-/** The keys file that `serve` would use, from all sources of settings. */
+/** Returns the path of the keys file that `serve` would use, from all sources of settings. */
 function pathOf(values: { "keys-file"?: string | undefined }, env: Environment): string {
   const flag = values["keys-file"];
   const { settings } = loadSettings(flag === undefined ? [] : [`--keys-file=${flag}`], env);

@@ -1,5 +1,5 @@
-// mlx-serve launch: runs a coding agent on the local server. A server is started if none runs; it keeps running after
-// the agent has exited, because other programs may use it by then.
+// mlx-serve launch: runs a coding agent on the local server. Starts a server if none runs, and leaves it running
+// after the agent has exited, because other programs may use it by then.
 import { parseArgs } from "node:util";
 import { UsageError } from "../config/usage-error.ts";
 import { fullName } from "../hub/popular-models.ts";
@@ -38,7 +38,7 @@ export async function launch(args: string[], env: Environment = process.env): Pr
   }
   const found = await (values.print ? needServer : findServer)(values, env);
   const server = found ?? (await startBackgroundServer(values.model, env));
-  // A server started here serves the requested model first.
+  // Names the requested model only to a server that was running: one that is started here serves this model first.
   const model = values.model === undefined ? undefined : fullName(values.model, env);
   const wanted = await agentServer(server, found ? model : undefined);
   const command = [...agent.args(wanted), ...args.slice(end + 1)];
@@ -49,7 +49,7 @@ export async function launch(args: string[], env: Environment = process.env): Pr
 async function agentServer(server: Server, model: string | undefined): Promise<AgentServer> {
   const models = await listModels(server);
   const [main] = models;
-  // Agents interpret "default" themselves.
+  // The model's id is needed, because agents interpret the name "default" themselves.
   const wanted = model === undefined || model === "default" ? main?.id : model;
   const found = models.find(({ id }) => id === wanted);
   if (!found) {
@@ -60,7 +60,7 @@ async function agentServer(server: Server, model: string | undefined): Promise<A
   return { url: server.url, key, model: found.id, maxTokens: found.max_model_len };
 }
 
-/** The same settings as shell commands. */
+/** Returns the agent's settings as shell commands. */
 function settingsOf(agent: Agent, server: AgentServer, command: readonly string[]): string {
   const variables = Object.entries(agent.env(server));
   return [
@@ -71,7 +71,7 @@ function settingsOf(agent: Agent, server: AgentServer, command: readonly string[
   ].join("\n");
 }
 
-/** Returns the exit code. */
+/** Runs the agent; returns its exit code. */
 async function runAgent(
   program: string,
   args: readonly string[],
@@ -82,7 +82,7 @@ async function runAgent(
     env: { ...env, ...own },
     stdio: ["inherit", "inherit", "inherit"],
   });
-  // A terminal sends Ctrl-C to both processes; the agent decides how to react.
+  // Ignores Ctrl-C, which a terminal sends to both processes: the agent decides how to react.
   const ignore = () => {};
   const forward = () => child.kill("SIGTERM");
   process.on("SIGINT", ignore).on("SIGTERM", forward);

@@ -1,5 +1,5 @@
-// The licenses of all third-party software inside. In an executable, scripts/build.ts replaces this module by one with
-// the text; in a checkout the text is collected from the installed packages.
+// The licenses of all third-party software in mlx-serve. In a checkout, the text is collected from the installed
+// packages; for the executable, scripts/build.ts replaces this module by one with the text.
 import { existsSync } from "node:fs";
 import { libraryIn, nativeDirectory } from "../../ffi/native.ts";
 

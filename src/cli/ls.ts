@@ -29,7 +29,7 @@ function defaultRow(env: Environment): ModelRow[] {
   return [{ name: "default", bytes: file.size, format: "gguf", modified, revisions: [] }];
 }
 
-/** Undefined if the file does not exist or is inaccessible. */
+/** Returns a file's metadata; undefined if the file does not exist or is inaccessible. */
 function fileAt(path: string): Stats | undefined {
   try {
     return statSync(path, { throwIfNoEntry: false });

@@ -15,7 +15,7 @@ import { print } from "./terminal/print.ts";
 import { table } from "./terminal/table.ts";
 
 export type PopularRow = Pick<PopularModel, "name" | "repo" | "bytes" | "context"> & {
-  /** Minimum memory needed here; this and `fits` are undefined if the size is unknown. */
+  /** Minimum memory that the model needs here; undefined, like `fits`, if the size of the model is unknown. */
   readonly memoryBytes: number | undefined;
   readonly fits: boolean | undefined;
   readonly isHere: boolean;

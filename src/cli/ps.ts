@@ -100,7 +100,7 @@ function requestTable(requests: PsResponse["requests"]): string {
   return table(
     ["REQUEST", "MODEL", "TIER", "STATE", "AGE", "STANDING", "PROMPT", "GENERATED", "PREEMPTED"],
     requests.map((request) => [
-      // Distinguishes several answers to one request.
+      // Further answers to the same request are numbered.
       request.index === 0 ? request.id : `${request.id}/${request.index}`,
       request.model,
       request.tier,
@@ -118,7 +118,7 @@ function percent(part: number, whole: number): string {
   return whole === 0 ? "-" : `${((100 * part) / whole).toFixed(0)}%`;
 }
 
-/** 3.2 s, 10 min 14 s */
+/** Formats a duration, such as 3.2 s or 10 min 14 s. */
 function ageOf(ms: number): string {
   const seconds = ms / 1000;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;

@@ -11,7 +11,7 @@ import { type GroupStatus, RankGroup } from "../ranks/group.ts";
 import { type Host, readHosts, ringPorts } from "../ranks/hosts.ts";
 import { ownProgram } from "./server/own-program.ts";
 
-/** Undefined if the model is not divided. */
+/** Starts the ranks that the settings ask for; returns undefined if the model is not divided. */
 export async function startRanks(
   settings: Settings,
   log: Logger,
@@ -71,7 +71,7 @@ type LocalRanks = {
   command?: readonly string[];
 };
 
-/** A group of one rank would only add messages to a plain engine, so none is started. */
+/** Starts `count` ranks on this machine; none for a count of 1, since a group of one only adds messages. */
 export async function startLocalRanks(
   count: number,
   options: LocalRanks = {},
@@ -79,7 +79,7 @@ export async function startLocalRanks(
   return count === 1 ? undefined : await startLocalGroup(count, options);
 }
 
-/** The ranks share the CPU cores; on CUDA each has a GPU of its own. */
+/** Starts ranks on this machine, which share its CPU cores; on CUDA, each has a GPU of its own. */
 export async function startLocalGroup(
   count: number,
   { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
@@ -102,7 +102,7 @@ const LOCAL = "127.0.0.1";
 
 const newSecret = () => randomBytes(32).toString("hex");
 
-/** The rank's GPU, among those visible to this process. */
+/** Returns the GPU of a rank, of those visible to this process. */
 function gpuOf(rank: number): string {
   return process.env.CUDA_VISIBLE_DEVICES?.split(",")[rank] ?? String(rank);
 }

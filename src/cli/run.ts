@@ -42,7 +42,7 @@ export async function run(args: string[], env: Environment = process.env): Promi
     sampling: { temperature, topP, topK, minP, seed: seedOf(values.seed) },
     dtype: dtype === "auto" ? undefined : dtype,
   };
-  // A server has already loaded the weights in its dtype.
+  // --dtype needs an engine in this process, since a server has already loaded its weights.
   const isLocal = values.local || settings.dtype !== undefined;
   if (isLocal && values.url !== undefined) {
     throw new UsageError("--url excludes --local and --dtype, which run the model in this process");
@@ -55,7 +55,7 @@ export async function run(args: string[], env: Environment = process.env): Promi
   const { model = "default", ...chosen } = choose(positionals, answerers, env);
   const prompt = [chosen.prompt, piped].filter((part) => part !== undefined).join("\n\n");
   try {
-    // A missing model is reported before a missing prompt.
+    // A missing prompt is reported only if the model exists; otherwise `open` reports the missing model.
     if (prompt === "" && !process.stdin.isTTY && answerers.has(model)) {
       throw new UsageError("there is no prompt: give one, or pipe one in; a chat needs a terminal");
     }
@@ -72,14 +72,14 @@ function messagesOf(system: string | undefined): Message[] {
   return system === undefined ? [] : [{ role: "system", content: system }];
 }
 
-/** Undefined on a terminal, without a pipe, or if the input is blank. */
+/** Returns the piped input; undefined if there is none or it is blank. */
 async function pipedInput(): Promise<string | undefined> {
   if (process.stdin.isTTY || !isPiped()) return undefined;
   const text = (await Bun.stdin.text()).trimEnd();
   return text === "" ? undefined : text;
 }
 
-/** False if stdin is closed, or a device such as /dev/null. */
+/** Returns whether stdin is a pipe, file or socket, rather than closed or a device such as /dev/null. */
 function isPiped(): boolean {
   try {
     const input = fstatSync(0);
@@ -89,7 +89,7 @@ function isPiped(): boolean {
   }
 }
 
-/** Undefined if the server is shutting down and the user named neither the server nor one of its models. */
+/** Returns the server, unless it is shutting down and the user named neither the server nor one of its models. */
 async function usableServer(
   server: Server,
   positionals: readonly string[],
@@ -105,7 +105,7 @@ async function usableServer(
   return undefined;
 }
 
-/** A single argument is a model if one exists or it looks like one; otherwise it is a prompt. */
+/** Splits the arguments into model and prompt. A single one is a model if one exists or it looks like one. */
 function choose(
   [first, second]: readonly string[],
   { has }: Answerers,
@@ -115,7 +115,7 @@ function choose(
   return has(first) || isLikeModel(first, env) ? { model: first } : { prompt: first };
 }
 
-/** Whether a word looks like a path, a repo, a short name, or a misspelled model name. */
+/** Returns whether a word looks like a path, a repo, a short name, or a misspelled model name. */
 function isLikeModel(word: string, env: Environment): boolean {
   if (/\s/.test(word)) return false;
   return (
@@ -135,7 +135,7 @@ async function say(
     if (tokens === 0 && piece.tokens > 0) firstMs = performance.now() - start;
     tokens += piece.tokens;
     answer += piece.text;
-    // Programs that read the output get the text unescaped.
+    // Escapes the text for terminals only, since programs that read the output need it unchanged.
     process.stdout.write(process.stdout.isTTY ? printableLines(piece.text) : piece.text);
   }
   process.stdout.write("\n");

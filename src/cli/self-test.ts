@@ -31,7 +31,7 @@ export async function runSelfTest({
   report: string | undefined;
   json: boolean | undefined;
 }): Promise<void> {
-  // Fails before the checks run if the file cannot be written.
+  // Creates the report before the checks run, so that an unwritable path is an error at once.
   if (report !== undefined) writeFileSync(report, "");
   const startMs = performance.now();
   const library = findLibrary();
@@ -67,7 +67,7 @@ export async function runSelfTest({
   if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
 }
 
-/** On CUDA most of the time goes to kernel compilation, which uses one core. */
+/** Returns the number of processes. On CUDA, most of the time goes to compiling kernels, which uses one core each. */
 function processCount(): number {
   return backend() === "cuda" ? Math.min(8, Math.ceil(availableParallelism() / 2)) : 1;
 }
@@ -99,7 +99,7 @@ function summary(results: readonly Result[], seconds: number): string {
   ].join("\n\n");
 }
 
-/** Whether it reaches less than the expected fraction of the machine's limit. */
+/** Returns whether a figure reaches less than the expected fraction of the machine's limit. */
 function isSlow({ part }: Figure): boolean {
   return part !== undefined && part.value < part.least;
 }

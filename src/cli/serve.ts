@@ -33,7 +33,7 @@ export async function serve(args: string[]): Promise<void> {
   const { keysPath, keys } = readKeys(settings);
   const warning = keys && keyFileWarning(keysPath);
   if (warning) log.warn(warning);
-  // Bun reports an unresolvable host name as a port in use.
+  // Checks the host name, since Bun reports an unresolvable one as a port in use.
   await lookup(settings.host).catch(() => {
     throw new Error(
       `${settings.host} is not an address of this machine: choose another with --host`,
@@ -67,19 +67,19 @@ export async function serve(args: string[]): Promise<void> {
     announce(server, url, await server.ready, await server.serving.engine.inspect());
   } catch (error) {
     forgetServer(process.pid);
-    // Stopped while loading: not a failure.
+    // A load that fails because the server was stopped is not an error.
     if (server.serving.admission.phase === "draining") return;
     await server.drain();
     throw error;
   }
 }
 
-/** An address for local clients: 0.0.0.0 and :: mean all interfaces. */
+/** Returns the URL for local clients: 0.0.0.0 and :: mean all interfaces, and are no address to connect to. */
 function ownUrl(url: string): string {
   return url.replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]");
 }
 
-/** Records the server for the command line. A failure is only logged: the server works without it. */
+/** Registers the server for the command line; a failure is only logged, because the server works without it. */
 function remember(entry: ServerEntry, log: Logger): void {
   try {
     rememberServer(entry);
@@ -158,7 +158,7 @@ function bindError(error: unknown, { host, port: main }: Settings): unknown {
   }
 }
 
-/** Names the process that uses the port, and how to free it. */
+/** Returns a message with the process that uses the port, and how to free it. */
 function takenBy(port: number): string {
   const other = knownServers().find(({ url }) => Number(new URL(url).port) === port);
   if (!other) return ": stop the process that uses it";
@@ -170,7 +170,7 @@ const divisions: Record<Parallel, string> = {
   pipeline: "each with some of the layers (pipeline)",
 };
 
-/** Prints a summary, or one log line if logs are JSON. */
+/** Prints a summary of the server, or one log line if logs are JSON. */
 function announce(
   { url: bound, ollamaUrl, serving: { settings, ring, ranks, log } }: RunningServer,
   url: string,
@@ -203,7 +203,7 @@ function announce(
     ([key, value]) => `  ${key.padEnd(10)}${printable(value)}`,
   );
   const key = ring.open ? "" : ' -H "Authorization: Bearer $KEY"';
-  // Not console.error, which prints red on a terminal.
+  // Writes without console.error, which prints red on a terminal.
   process.stderr.write(`
 mlx-serve ${packageJson.version}
 ${lines.join("\n")}

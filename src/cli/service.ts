@@ -48,7 +48,7 @@ export async function service(
   if (rest.length > 0 && action !== install && action !== logs) {
     throw new UsageError(`service ${name} takes no arguments`);
   }
-  // Under sudo it would be root's service, with files that the user cannot change.
+  // With sudo, it would be a service of root, whose files the user cannot change.
   if (process.getuid?.() === 0 && env.SUDO_USER) {
     throw new UsageError(`services are per user: run it as ${env.SUDO_USER}, without sudo`);
   }
@@ -60,7 +60,7 @@ export async function service(
 async function install(args: string[], { manager, env }: Context): Promise<void> {
   const command = commandOf(loadSettings(args, env), env);
   const text = manager.describe(command);
-  // Queried first, so that nothing is written if the service manager does not respond.
+  // Queries the service manager first, so that nothing is written if it does not respond.
   const { pid } = await manager.state();
   const isNew = !isInstalled(manager) || readFileSync(manager.file, "utf8") !== text;
   if (isNew) write(manager.file, text);
@@ -78,13 +78,13 @@ async function install(args: string[], { manager, env }: Context): Promise<void>
   print(lines.map(printable).join("\n"));
 }
 
-/** The command of a server with these settings; throws if it could not start. */
+/** Returns the command that starts a server with these settings; throws if such a server could not start. */
 function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
   const { settings } = loaded;
   readKeys(settings, env);
   const { path } = resolveModel(settings.model, { env });
   const { flags, variables } = commandSettings(loaded);
-  // A relative folder would be resolved from the service's working directory.
+  // A relative path becomes absolute, because the service has another working directory.
   const here = resolve(expandHome(settings.model, env));
   const isPath = path === here || path.startsWith(`${here}${sep}`);
   return {
@@ -98,7 +98,7 @@ function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
   };
 }
 
-/** Environment variables of paths, which a service does not inherit from the shell. */
+/** Returns the environment variables with paths, which a service does not inherit from the shell. */
 function foldersOf(env: Environment): Record<string, string> {
   const names = [
     ...["MLX_SERVE_CACHE", "MLX_SERVE_MLXC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"],
@@ -110,7 +110,7 @@ function foldersOf(env: Environment): Record<string, string> {
 
 function write(path: string, text: string): void {
   mkdirSync(dirname(path), { recursive: true });
-  // The file may contain API keys.
+  // Only the user may read the file, since it may contain API keys.
   writeFileSync(`${path}.new`, text, { mode: 0o600 });
   renameSync(`${path}.new`, path);
 }
@@ -133,7 +133,7 @@ async function start(_: string[], { manager, env }: Context): Promise<void> {
 const START_MS = 10_000;
 const POLL_MS = 100;
 
-/** Waits until the server listens, up to a timeout; throws if it exits instead. */
+/** Waits until the server listens, or a timeout is over; throws if it exits instead. */
 async function firstWord(manager: ServiceManager, env: Environment): Promise<string> {
   const deadlineMs = performance.now() + START_MS;
   for (;;) {
@@ -154,7 +154,7 @@ async function stop(_: string[], { manager }: Context): Promise<void> {
   print("the service is stopped, until the next login or `mlx-serve service start`");
 }
 
-/** Sets exit code 1 if the service does not run. */
+/** Shows the state of the service; sets exit code 1 if it does not run. */
 async function status(_: string[], { manager, env }: Context): Promise<void> {
   needInstalled(manager);
   const { pid, words } = await manager.state();
@@ -190,7 +190,7 @@ async function logs(args: string[], { manager, env }: Context): Promise<void> {
   needInstalled(manager);
   const command = manager.logCommand({ lines: Number(values.lines), follow: values.follow });
   const child = Bun.spawn(command, { env, stdio: ["ignore", "inherit", "inherit"] });
-  // Ctrl-C reaches both processes; the child exits first.
+  // Ctrl-C reaches this process and the child; this process waits until the child has exited.
   process.on("SIGINT", () => {});
   process.exitCode = await child.exited;
 }

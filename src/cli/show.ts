@@ -41,7 +41,7 @@ export async function show(args: string[], env: Environment = process.env): Prom
   }
 }
 
-/** If a model cannot be described, throws the error of loading it. */
+/** Describes a model; if that fails, throws the error that loading it would give. */
 function described({ source }: OpenedModel, { reasons: [reason] }: LoadCheck): ModelDescription {
   try {
     return describeModel(source);
@@ -82,7 +82,7 @@ function asText(model: ModelDescription, load: LoadCheck): string {
   return [...rows, "files", ...list].join("\n");
 }
 
-/** Memory use on this device. */
+/** Returns the table rows about memory use on this device. */
 function memoryRows(plan: ModelPlan): Record<string, string> {
   const kv = plan.kv.map(({ bytesPerToken, window }) => {
     const each = `${formatBytes(bytesPerToken)} per token`;

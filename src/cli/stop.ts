@@ -14,7 +14,7 @@ import {
 import { choose } from "./terminal/choice.ts";
 import { tell } from "./terminal/tell.ts";
 
-/** Time for closing the engine after all requests have ended. */
+/** Maximum time to close the engine after all requests have ended. */
 const CLOSING_MS = 10_000;
 
 const options = { url: { type: "string" }, "api-key": { type: "string" } } as const;
@@ -30,7 +30,7 @@ export async function stop(args: string[], env: Environment = process.env): Prom
   console.log(`${model} is unloaded from ${server.url}`);
 }
 
-/** Lets the user choose among several servers; undefined if cancelled. */
+/** Returns the only server, or the one that the user chooses; undefined if the user cancels. */
 async function oneOf(servers: readonly Server[]): Promise<Server | undefined> {
   if (servers.length < 2) return servers[0];
   if (!process.stdin.isTTY || !process.stderr.isTTY) throw severalServers(servers);
@@ -44,7 +44,7 @@ async function stopServer(server: Server): Promise<void> {
   const { url, entry } = server;
   if (!entry) throw new Error(`${url} was not started here by this user: stop it where it runs`);
   const { pid, drainMs } = entry;
-  // The PID may have been reused, so only a server that responds is signalled.
+  // Signals only a server that responds, since the PID may have been reused.
   const { status } = await health(server);
   signal(pid);
   console.log(

@@ -7,18 +7,18 @@ export type Flag = Pick<Setting, "flag" | "aliases" | "metavar" | "text" | "valu
 
 export type Verb = {
   name: string;
-  /** Synopsis of its arguments. */
+  /** Synopsis of the verb's arguments; absent if it takes none. */
   usage?: string;
   summary: string;
   flags?: readonly Flag[];
-  /** Whether it accepts the settings of src/config too. */
+  /** Whether the verb accepts the server settings of src/config as flags. */
   settings?: true;
-  /** Values of its arguments, for shell completion. */
+  /** Values of the verb's arguments, for shell completion. */
   values?: Setting["values"];
   run: (args: string[]) => void | Promise<void>;
 };
 
-/** The verb if none is given. */
+/** The verb that is run if none is given. */
 export const defaultVerb = "serve";
 
 const json: Flag = { flag: "--json", text: "JSON output" };

@@ -24,14 +24,14 @@ export type Piece = { text: string; tokens: number };
 /** A model that answers. */
 export type Answerer = {
   readonly name: string;
-  /** Aborting the signal ends the answer early, without an error. */
+  /** Streams an answer; aborting the signal ends it early, without an error. */
   answer(messages: readonly Message[], signal?: AbortSignal): AsyncIterable<Piece>;
 };
 
-/** A source of answers; at most one model is open at a time. */
+/** Opens models; at most one is open at a time. */
 export type Answerers = {
   has(model: string): boolean;
-  /** Throws if the model does not exist. */
+  /** Opens a model; throws if it does not exist. */
   open(model: string): Promise<Answerer>;
   close(): Promise<void>;
 };
@@ -77,7 +77,7 @@ function serverAnswerer(
     model,
     max_tokens: maxTokens,
     temperature: sampling.temperature,
-    // The server has its own defaults for these, so they are set explicitly.
+    // These fields are always sent, because a server has defaults of its own.
     top_p: sampling.topP ?? 1,
     top_k: sampling.topK ?? 0,
     min_p: sampling.minP ?? 0,
@@ -102,7 +102,7 @@ function serverAnswerer(
   };
 }
 
-/** Starts the engine with the first model. */
+/** Answers with an engine in this process, which starts with the first model. */
 export function engineAnswerers(settings: AnswerSettings, env: Environment): Answerers {
   const log = makeLogger({
     level: env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",
@@ -121,7 +121,7 @@ export function engineAnswerers(settings: AnswerSettings, env: Environment): Ans
       const text = await openLoadable(source.path, engine);
       if (loaded !== undefined) await engine.unload(loaded);
       loaded = source.name;
-      // A chat is a single sequence.
+      // A chat is a single sequence, so the batch holds one.
       await engine.load(source.name, source.path, {
         maxBatch: 1,
         dtype: settings.dtype,
@@ -151,7 +151,7 @@ function engineAnswerer(
 ): Answerer {
   const idsOf = (messages: readonly Message[]) => {
     if (chat) return chat({ messages, addGenerationPrompt: true }).ids;
-    // A model without a chat template continues the plain text.
+    // Without a chat template, the model continues the texts of the messages.
     const text = messages.map(({ content }) => content).join("\n");
     return tokenizer.encode(text, { addSpecialTokens: true, controlTokens: "text" });
   };

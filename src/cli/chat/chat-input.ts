@@ -4,10 +4,10 @@ import { createInterface, type Interface } from "node:readline";
 import { Transform } from "node:stream";
 import type { ReadStream, WriteStream } from "node:tty";
 
-/** Stands for a line break in pasted text until the message is sent. */
+/** Replaces line breaks in pasted text until the message is sent. */
 const LINE_END = "\u2424";
 const [PASTE_START, PASTE_END] = ["\x1b[200~", "\x1b[201~"];
-/** Prefixes of the marks, as a read may split them, longest first. */
+/** Beginnings of the two paste marks, longest first, since a read may split a mark. */
 const beginnings = [5, 4, 3].flatMap((length) =>
   [PASTE_START, PASTE_END].map((mark) => mark.slice(0, length)),
 );
@@ -21,7 +21,7 @@ export class ChatInput {
   readonly #messages: string[] = [];
   #wake = Promise.withResolvers<void>();
   #isClosed = false;
-  /** Lines of an open """ block. */
+  /** Lines of a block that """ has begun; undefined outside a block. */
   #block: string[] | undefined;
   /** Whether the last input at the prompt was Ctrl-C. */
   #isInterrupted = false;
@@ -39,7 +39,7 @@ export class ChatInput {
     output.write("\x1b[?2004h");
   }
 
-  /** Undefined at end of input. */
+  /** Reads the next message; returns undefined at the end of the input. */
   async next(): Promise<string | undefined> {
     if (this.#messages.length === 0) this.#prompt();
     while (this.#messages.length === 0 && !this.#isClosed) {
@@ -70,7 +70,7 @@ export class ChatInput {
     this.#wake.resolve();
   }
 
-  /** Undefined while a block is open. */
+  /** Returns the message that a line completes; undefined while a block is open. */
   #messageOf(line: string): string | undefined {
     const begins = !this.#block && line.startsWith(QUOTES);
     if (!this.#block && !begins) return line;
@@ -108,9 +108,9 @@ export class ChatInput {
 class PasteFilter extends Transform {
   readonly #onPaste: (text: string) => void;
   readonly #decoder = new TextDecoder();
-  /** The text of an unfinished paste. */
+  /** Text of a paste whose end has not been read; undefined otherwise. */
   #pasted: string | undefined;
-  /** A possible prefix of a mark. */
+  /** Text at the end of the last read that may be the beginning of a paste mark. */
   #rest = "";
   readonly setRawMode: (isRaw: boolean) => void;
 
@@ -142,7 +142,7 @@ class PasteFilter extends Transform {
     if (after === undefined) return "";
     const lines = this.#pasted!.replace(/\r\n?|\n/g, LINE_END);
     this.#pasted = undefined;
-    // readline would interpret other control characters as commands.
+    // Removes other control characters, which readline would interpret as commands.
     this.#onPaste(lines.replace(/[^\P{Cc}\t]/gu, ""));
     return after;
   }

@@ -14,7 +14,7 @@ export type ChatOptions = {
   system: string | undefined;
 };
 
-/** The state that commands may change. */
+/** The state of a chat that commands may change. */
 type Chat = ChatOptions & { messages: Message[]; isOver: boolean };
 
 type Command = {
@@ -62,7 +62,7 @@ const commands: Readonly<Record<string, Command>> = {
   },
 };
 
-/** Aliases known from other programs. */
+/** Names of commands in other programs, and the equivalents here. */
 const otherNames: Readonly<Record<string, string>> = {
   exit: "bye",
   quit: "bye",
@@ -96,7 +96,7 @@ async function command(chat: Chat, line: string): Promise<void> {
   tell(`there is no command /${word}; ${hint} A message that begins with / is put in """`);
 }
 
-/** A message that got no answer is not added to the conversation. */
+/** Asks a question and prints the answer; without an answer, the question is not added to the conversation. */
 async function answer(chat: Chat, text: string, input: ChatInput): Promise<void> {
   const question: Message = { role: "user", content: text };
   const answering = new AbortController();

@@ -15,7 +15,7 @@ import { tell } from "../terminal/tell.ts";
 import { openModel, withoutFolder } from "./open-model.ts";
 import { pullShown } from "./pull.ts";
 
-/** A name that `resolveModel` accepts; throws if there is no model to serve. */
+/** Returns a name that `resolveModel` accepts; throws if there is no model to serve. */
 export async function firstModel(env: Environment): Promise<string> {
   try {
     resolveModel("default", { env });
@@ -32,7 +32,7 @@ export async function firstModel(env: Environment): Promise<string> {
 
 export type Candidate = {
   readonly repo: string;
-  /** Approximate size of the weights. */
+  /** Approximate bytes of the weights. */
   readonly bytes: number;
   readonly isHere: boolean;
 };
@@ -66,14 +66,14 @@ async function offer(env: Environment): Promise<string | undefined> {
   }
 }
 
-/** The popular models that are suggested to new users. */
+/** Returns the popular models that are suggested to new users. */
 export function offered(env: Environment): Candidate[] {
   return popularModels(env).flatMap(({ repo, bytes, isOffered }) =>
     isOffered && bytes !== undefined ? [{ repo, bytes, isHere: false }] : [],
   );
 }
 
-/** Models that can be served without a pull, most recently used first. */
+/** Returns the models that can be served without a pull, most recently used first. */
 function modelsHere(env: Environment): Candidate[] {
   return listRepos(hubCache(env))
     .filter(({ id }) => isHere(id, env))
@@ -81,7 +81,7 @@ function modelsHere(env: Environment): Candidate[] {
     .map(({ id, bytes }) => ({ repo: id, bytes, isHere: true }));
 }
 
-/** Whether a repo can be served without a pull. */
+/** Returns whether a repo can be served without a pull. */
 export function isHere(repo: string, env: Environment): boolean {
   try {
     resolveModel(repo, { env, allowPaths: false });
@@ -91,17 +91,17 @@ export function isHere(repo: string, env: Environment): boolean {
   }
 }
 
-/** Deduplicated models whose weights fit in memory. */
+/** Returns the models whose weights fit in memory, without duplicates. */
 export function fitting(models: readonly Candidate[], limit: number): Candidate[] {
   return models
     .filter(({ repo }, i) => models.findIndex((each) => each.repo === repo) === i)
     .filter(({ bytes }) => neededBytes(bytes) <= limit);
 }
 
-/** A CPU reads all weights for each token: larger models fit, but are too slow for a first impression. */
+/** Maximum bytes of the weights suggested for a CPU, which reads them all per token: larger models feel too slow. */
 const CPU_BYTES = 2.5e9;
 
-/** The most recently used model, or else the largest one up to this size. */
+/** Returns the index of the most recently used model, or else of the largest one up to `easyBytes`. */
 export function suggested(candidates: readonly Candidate[], easyBytes: number): number {
   const index = candidates.findIndex(({ isHere, bytes }) => isHere || bytes <= easyBytes);
   return index < 0 ? candidates.length - 1 : index;
@@ -115,7 +115,7 @@ function linesOf(candidates: readonly Candidate[]): string[] {
   });
 }
 
-/** The problems that `show` reports, before anything is downloaded. */
+/** Returns the reasons why the model would not load, as `show` reports them, before anything is downloaded. */
 async function problems(
   repo: string,
   engine: EngineClient,

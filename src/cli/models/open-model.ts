@@ -7,7 +7,7 @@ import { resolveModel } from "../../hub/source.ts";
 import { type HollowModel, hollowModel } from "../../serve/hollow-model.ts";
 
 export type OpenedModel = Pick<HollowModel, "source" | typeof Symbol.dispose> & {
-  /** Set if the repo is not on this machine. */
+  /** Temporary folder and URL of a repo on the hub; absent if the model is on this machine. */
   readonly hub?: { readonly folder: string; readonly address: string };
 };
 
@@ -27,7 +27,7 @@ export async function openModel(name: string, env: Environment): Promise<OpenedM
   }
 }
 
-/** Replaces the path of a temporary folder, which means nothing to users, by the hub's address. */
+/** Replaces the path of the temporary folder, which means nothing to users, by the hub's URL. */
 export function withoutFolder({ hub }: OpenedModel, text: string): string {
   return hub ? text.replaceAll(hub.folder, hub.address) : text;
 }

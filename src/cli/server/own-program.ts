@@ -3,12 +3,12 @@ import { realpathSync } from "node:fs";
 import { carried } from "../../../ffi/native.ts";
 import type { Environment } from "../../hub/settings.ts";
 
-/** The executable itself, or Bun with the main file. */
+/** Returns the command: the executable, or Bun with the main file. */
 export function ownProgram(env: Environment = process.env): [string, ...string[]] {
   return carried ? [executable(env)] : [process.execPath, Bun.main];
 }
 
-/** Prefers the name on the PATH: package managers change the link's target with each version. */
+/** Returns the executable, if possible by its name on the PATH: package managers move its target per version. */
 function executable(env: Environment): string {
   const found = Bun.which("mlx-serve", { PATH: env.PATH ?? "" });
   return found && realpathSync(found) === realpathSync(process.execPath) ? found : process.execPath;

@@ -5,7 +5,7 @@ import { bindProblem } from "../../http/frame/bind.ts";
 import type { Environment } from "../../hub/settings.ts";
 import { type KeyFile, keyFileOf, readKeyFile } from "../../keys/key-file.ts";
 
-/** The keys file, if any. Throws if other hosts could reach the server without a key. */
+/** Reads the keys file, if it exists. Throws if other hosts could reach the server without a key. */
 export function readKeys(
   settings: Settings,
   env: Environment = process.env,

@@ -13,26 +13,26 @@ import type { Environment } from "../../hub/settings.ts";
 import { eventData } from "../../lines.ts";
 import { knownServers, type ServerEntry } from "../../serve/server-file.ts";
 
-/** Flags of every verb that talks to a server. */
+/** Flags that every verb has that talks to a server. */
 export type ServerFlags = { url?: string | undefined; "api-key"?: string | undefined };
 
 export type Server = {
   url: string;
   key: string | undefined;
-  /** Whether the user named it; otherwise it was discovered. */
+  /** Whether the user named the server; otherwise it was found among the registered ones. */
   isNamed: boolean;
-  /** Its entry in the registry of servers, if it runs on this machine as this user. */
+  /** The server's registration; undefined unless it runs on this machine as this user. */
   entry: ServerEntry | undefined;
 };
 
-/** The named server, or all that run on this machine. */
+/** Returns the server that the user named, or else all servers on this machine. */
 async function findServers(flags: ServerFlags, env: Environment): Promise<Server[]> {
   const named = flags.url ?? (env.MLX_SERVE_URL || undefined);
   const known = knownServers(env);
   if (named !== undefined) {
     const url = baseOf(named);
     const entry = known.find((each) => isSame(each.url, url));
-    // The server's variable may contain several keys.
+    // MLX_SERVE_API_KEY may contain several keys, because servers read it too.
     const [ownKey] = env.MLX_SERVE_API_KEY?.split(",") ?? [];
     return [{ url, key: flags["api-key"] ?? entry?.key ?? ownKey, isNamed: true, entry }];
   }
@@ -47,7 +47,7 @@ async function findServers(flags: ServerFlags, env: Environment): Promise<Server
     }));
 }
 
-/** The only server, or the one at the default port. */
+/** Returns the named or only server, or else the one at the default port; undefined if none is found. */
 export async function findServer(
   flags: ServerFlags,
   env: Environment,
@@ -55,7 +55,7 @@ export async function findServer(
   return chooseServer(await findServers(flags, env));
 }
 
-/** Like findServer, but throws if there is none. */
+/** Returns the server as findServer does, but throws if none is found. */
 export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
   return (await findServer(flags, env)) ?? noServer();
 }
@@ -71,7 +71,7 @@ function noServer(): never {
 
 export async function health(server: Server): Promise<Health> {
   const response = await send(server, "/health", { signal: AbortSignal.timeout(HEALTH_MS) });
-  // A 503 reports health too.
+  // A response with status 503 contains the health too.
   return parsed(server, Health, await response.text());
 }
 
@@ -79,7 +79,7 @@ export async function listModels(server: Server): Promise<ModelList["data"]> {
   return (await ask(server, ModelList, "/v1/models")).data;
 }
 
-/** Whether the server needs no key. */
+/** Returns whether the server needs no key. */
 export async function isOpen({ url, isNamed, entry }: Server): Promise<boolean> {
   return (await send({ url, key: undefined, isNamed, entry }, "/v1/models", {})).ok;
 }
@@ -111,7 +111,7 @@ export async function* streamChat(
       yield event;
     }
   } catch (error) {
-    // Only errors of a broken connection have a code.
+    // Only errors of a broken connection have a code; others are thrown unchanged.
     if (codeOf(error) === undefined) throw error;
   }
   throw new Error(`${server.url}: the answer was cut off`);
@@ -119,7 +119,7 @@ export async function* streamChat(
 
 const StreamEvent = z.union([ErrorResponse, ChatChunk]);
 
-/** Strips a trailing slash or /v1, since users write both. */
+/** Removes a trailing slash and /v1 from a URL, since users write both. */
 function baseOf(address: string): string {
   const url = URL.parse(address);
   if (url?.protocol === "http:" || url?.protocol === "https:") {
@@ -130,7 +130,7 @@ function baseOf(address: string): string {
   );
 }
 
-/** Whether two addresses are the same server; the loopback address has several spellings. */
+/** Returns whether two URLs mean the same server; the loopback address has several spellings. */
 function isSame(one: string, other: string): boolean {
   const [a, b] = [new URL(one), new URL(other)];
   const isHere = isLoopback(a.hostname) && isLoopback(b.hostname);
@@ -139,7 +139,7 @@ function isSame(one: string, other: string): boolean {
 
 const HEALTH_MS = 5_000;
 
-/** Whether the server still runs: its PID may have been reused, and a busy server may respond slowly. */
+/** Returns whether the server still runs: its PID may have been reused, and a busy server may respond slowly. */
 async function isThere({ url }: ServerEntry): Promise<boolean> {
   try {
     await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });
@@ -175,7 +175,7 @@ async function ask<T>(
   return parsed(server, schema, await response.text());
 }
 
-/** Sends a POST if there is a body. */
+/** Options of a request, which is a POST if it has a body. */
 type SendOptions = { body?: object | undefined; signal?: AbortSignal | undefined };
 
 async function send(
@@ -192,7 +192,7 @@ async function send(
       },
       ...(body && { body: JSON.stringify(body) }),
       ...(signal && { signal }),
-      // Bun's default timeout is five minutes; a request may be queued for longer.
+      // The timeout is off: Bun's default is five minutes, and a request may be queued for longer.
       timeout: false,
     });
   } catch (error) {

@@ -10,7 +10,7 @@ import { health, type Server } from "./server-client.ts";
 
 const POLL_MS = 50;
 
-/** Resolves once its model is loaded. */
+/** Starts a server in the background; resolves once its model is loaded. */
 export async function startBackgroundServer(
   model: string | undefined,
   env: Environment,
@@ -28,7 +28,7 @@ export async function startBackgroundServer(
   const child = Bun.spawn([...ownProgram(env), ...args], {
     env,
     stdio: ["ignore", file, file],
-    // Ctrl-C in the agent must not reach the server.
+    // Detaches the server, so that Ctrl-C in an agent does not reach it.
     detached: true,
   });
   child.unref();

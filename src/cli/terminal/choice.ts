@@ -3,7 +3,7 @@ import { emitKeypressEvents, type Key } from "node:readline";
 import type { ReadStream, WriteStream } from "node:tty";
 import { printable } from "../../printable.ts";
 
-/** Effect of a key: selects a line, confirms it, or cancels. */
+/** Effect of a key in the menu: selects a line (`at`), confirms it (`taken`) or cancels (`left`). */
 export type Move =
   | { readonly kind: "at"; readonly index: number }
   | { readonly kind: "taken"; readonly index: number }
@@ -21,7 +21,7 @@ export function moveOf({ name, ctrl, sequence = "" }: Key, index: number, count:
   return { kind: "at", index: isLine ? number - 1 : index };
 }
 
-/** The index of the chosen line; undefined if cancelled. */
+/** Shows the menu; returns the index of the chosen line, or undefined if the user cancels. */
 export function choose(
   lines: readonly string[],
   start: number,

@@ -1,4 +1,4 @@
-// Prints the output of a verb on stdout. Texts from outside that must not start a line are escaped by the caller.
+// Prints the output of a verb on stdout. The caller escapes texts from outside that must not contain line breaks.
 import { printableLines } from "../../printable.ts";
 
 export function print(text: string): void {

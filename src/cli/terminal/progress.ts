@@ -5,11 +5,11 @@ import type { ProgressOutput } from "../../hub/progress.ts";
 import type { Logger } from "../../log.ts";
 import { printable } from "../../printable.ts";
 
-/** One line of --json. */
+/** One line of the output with --json. */
 export type ProgressEvent = {
   readonly event: EngineActivity["kind"] | "pull" | "lines" | "checks" | "requests";
   readonly done: number;
-  /** Present if known. */
+  /** Number at the end; absent if unknown. */
   readonly total?: number;
 } & Readonly<Record<string, unknown>>;
 
@@ -35,17 +35,17 @@ export class ProgressLine {
     nowMs = () => performance.now(),
   }: ProgressOptions = {}) {
     this.#output = output;
-    // On a terminal a person watches, even with --json.
+    // On a terminal, text is shown even with --json, because a person watches.
     this.#isJson = json && !output.isTTY;
     this.#nowMs = nowMs;
   }
 
-  /** `text`: the event for people; `isDue`: forces a line if the output is not a terminal. */
+  /** Shows progress. `text`: the event for people; `isDue`: prints a line at once, unless on a terminal. */
   show(event: ProgressEvent, text: string, isDue = false): void {
     const now = this.#nowMs();
     const isFirst = event.event !== this.#event;
     this.#event = event.event;
-    // Short work prints no text.
+    // Without a terminal, text first waits for an interval, so that short work prints none.
     if (isFirst) this.#shownMs = this.#everyMs === LINE_EVERY_MS ? now : Number.NEGATIVE_INFINITY;
     const isLast = this.#isJson && event.done === event.total;
     const isNow = isLast || (isDue && !this.#output.isTTY);
@@ -91,7 +91,7 @@ export function showActivity(options: ProgressOptions = {}) {
   };
 }
 
-/** Logs the engine's activity instead. */
+/** Returns a function that logs the engine's activity instead of showing it. */
 export function logActivity(log: Logger, nowMs: () => number = () => performance.now()) {
   let since: number | undefined;
   return (activity: EngineActivity | undefined): void => {

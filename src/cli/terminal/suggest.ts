@@ -1,7 +1,7 @@
 // Suggests what an unknown word may have meant: the nearest name, or our name for another program's.
 import { nearest } from "../../nearest.ts";
 
-/** Other programs' words, and our equivalents. */
+/** Words of other programs, and the words here that they may mean. */
 const otherWords: Readonly<Record<string, readonly string[]>> = {
   list: ["ls"],
   remove: ["rm", "revoke", "uninstall"],
@@ -23,7 +23,7 @@ const otherWords: Readonly<Record<string, readonly string[]>> = {
   "-V": ["--version"],
 };
 
-/** A suggestion to append to a sentence, or an empty text. */
+/** Returns a suggestion to append to a sentence; an empty text if nothing is similar. */
 export function didYouMean(word: string, names: readonly string[]): string {
   const ours = Object.hasOwn(otherWords, word) ? otherWords[word]! : [];
   const meant = ours.find((name) => names.includes(name)) ?? nearest(word, names);
