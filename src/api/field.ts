@@ -37,12 +37,12 @@ export const refused = z
   .optional()
   .meta({ type: "null", description: "Not supported: must be null." });
 
-/** An array of `min` to `max` items. */
+/** Accepts an array of `min` to `max` items. */
 export function list<T extends z.ZodType>(item: T, max: number, min = 0) {
   return z.preprocess(cutAtFault(item, max), z.array(item).min(min).max(max));
 }
 
-/** A string, or an array of `min` to `max` items. */
+/** Accepts a string, or an array of `min` to `max` items. */
 export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
   string: S,
   item: T,

@@ -95,7 +95,7 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // After an unknown id, the page is empty.
+      // The page is empty if the id in `after` is unknown.
       after === undefined ? 1 : 0,
       limit + 1,
     );

@@ -1,5 +1,5 @@
 // The input file of a batch: one request per line, as a JSON object. All lines are validated before the first is
-// answered; the body is validated when it is answered, as for any client.
+// answered; a request's body is validated when its line is answered, as for any client.
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";

@@ -106,7 +106,7 @@ function catchErrors({ serving }: RunningServer, log: Logger): void {
   process.on("unhandledRejection", onError);
 }
 
-/** The first signal drains running requests; the second aborts them. */
+/** Stops the server on signals: the first drains running requests, the second aborts them. */
 function stopOnSignals(server: RunningServer, log: Logger): void {
   let stopping = false;
   const stop = async (signal: "SIGTERM" | "SIGINT", code: number) => {

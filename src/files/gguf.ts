@@ -280,7 +280,7 @@ class HeaderReader {
     return start;
   }
 
-  /** Throws if the file ends before `end`, unless that is beyond the limit of a header. */
+  /** Throws that the file is incomplete, unless `end` exceeds the limit of a header. */
   #refuseCut(end: number): void {
     if (end <= MAX_HEADER_BYTES) throw incomplete(this.path, end, this.#file.size);
   }

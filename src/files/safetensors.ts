@@ -210,7 +210,7 @@ function checkPlacement(
   }
 }
 
-/** Reads the names of the files that contain each tensor, by tensor name. */
+/** Reads the name of the file that contains each tensor, by tensor name. */
 function readWeightMap(path: string): Map<string, string> {
   using file = openTensorData(path);
   if (file.size > MAX_HEADER_BYTES) {

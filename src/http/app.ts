@@ -50,7 +50,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   return app;
 }
 
-/** An app without routes: logs requests and turns errors into responses. */
+/** Creates an app without routes, which logs requests and turns errors into responses. */
 export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hono<HttpEnv> {
   const app = new Hono<HttpEnv>();
   const quietPaths = pathsOf(({ isQuiet }) => isQuiet === true);
@@ -66,7 +66,7 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
     const record = c.get("record");
     // The message of a ZodError spans several lines, so the log gets the one of the response.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
-    // An ApiError is thrown deliberately, and logged there.
+    // An ApiError is expected, and is logged where it is thrown.
     const isUnforeseen = answer.status === 500 && !(error instanceof ApiError);
     if (isUnforeseen) log.error({ id: record.id, err: error }, "failed");
     return refusalResponse(c, answer);

@@ -106,8 +106,8 @@ function answer(route: Route, status: number) {
 }
 
 /**
- * The schema of one event or line of a stream. Server-sent events are not JSON: as with OpenAPI 3.2's itemSchema, the
- * schema describes the fields of an event, and its data contains JSON.
+ * Returns the schema of one event or line of a stream. Server-sent events are not JSON: as with OpenAPI 3.2's
+ * itemSchema, the schema describes the fields of an event, and its data contains JSON.
  */
 function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
   const json = { anyOf: [refTo(event), refTo(dialect.errorSchema)] };
@@ -153,7 +153,7 @@ const descriptions: Readonly<Record<number, string>> = {
   507: "The disk is full",
 };
 
-/** For example, postV1ChatCompletions for post /v1/chat/completions. */
+/** Returns a route's id, such as postV1ChatCompletions for post /v1/chat/completions. */
 function operationId(method: string, path: string): string {
   const words = path.match(/\w+/g) ?? [];
   return method + words.map((word) => word[0]!.toUpperCase() + word.slice(1)).join("");

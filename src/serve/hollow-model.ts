@@ -130,8 +130,8 @@ const DESCRIBING: Readonly<Record<string, string>> = {
 const MAX_DESCRIBING_BYTES = 2 ** 20;
 
 /**
- * In GPTQ and compressed-tensors, each matrix has a tensor with its shape or column order, which the formats read
- * before loading. For an estimate of memory, matrices of equal shape can share one download.
+ * Downloads the tensors with the shape or column order of quantized matrices, which the formats of GPTQ and
+ * compressed-tensors read before loading. For an estimate of memory, matrices of equal shape share a download.
  */
 async function bringShapes(
   path: string,

@@ -282,7 +282,7 @@ export class ServedModels {
     return find(name) ?? find(fullName(name, env)) ?? find(this.#names.aliased(name));
   }
 
-  /** All models that clients may request, the one given at start first. */
+  /** Returns all models that clients may request, the one given at start first. */
   list(): ListedModel[] {
     const { env = process.env } = this.#options;
     const cached = listRepos(hubCache(env)).map(({ id, modifiedMs }) => ({ id, modifiedMs }));

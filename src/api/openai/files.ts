@@ -49,7 +49,7 @@ export const FileDeleted = z
   .meta({ id: "FileDeleted" });
 export type FileDeleted = z.infer<typeof FileDeleted>;
 
-/** The query of a paginated list with at most `max` items per page. */
+/** Returns the schema of a paginated list's query, with at most `max` items per page. */
 export const pageQuery = (max: number, preset: number) =>
   z.object({
     after: z.string().optional(),

@@ -9,7 +9,7 @@ import { printable } from "../../printable.ts";
 export type ProgressEvent = {
   readonly event: EngineActivity["kind"] | "pull" | "lines" | "checks" | "requests";
   readonly done: number;
-  /** Number at the end; absent if unknown. */
+  /** Value of `done` at the end; absent if unknown. */
   readonly total?: number;
 } & Readonly<Record<string, unknown>>;
 

@@ -4,9 +4,9 @@ import { ErrorResponse } from "../../api/error.ts";
 import type { ApiError } from "./errors.ts";
 
 export type Dialect = {
-  /** The body of an error response. */
+  /** Schema of the body of an error response. */
   errorSchema: z.ZodType;
-  /** The response to an error. */
+  /** Returns the status and body of the response to an error. */
   refusal(error: ApiError, requestId: string | undefined): { status: number; body: object };
   /** Media type of a stream. */
   streamType: "text/event-stream; charset=utf-8" | "application/x-ndjson";

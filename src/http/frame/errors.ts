@@ -15,7 +15,7 @@ export type ErrorDetails = {
   headers?: Record<string, string>;
 };
 
-/** An error response. */
+/** An error with the response that the client gets. */
 export class ApiError extends Error {
   readonly status: number;
   readonly type: string;
@@ -57,7 +57,7 @@ const reasons: Readonly<Record<number, string>> = {
   503: "unavailable",
 };
 
-/** Aborts a request because its client has disconnected. */
+/** Thrown in a request whose client has disconnected. */
 export class ClientGoneError extends Error {
   override name = "ClientGoneError";
   readonly answer: ErrorAnswer = { status: 499, message: "The client has disconnected." };

@@ -55,7 +55,7 @@ async function readBytes(request: Request, limitBytes: number): Promise<Body> {
   const structure = new JsonStructure();
   const read = async () => {
     let length = 0;
-    // Leaving the loop by an exception cancels the stream.
+    // An exception in the loop cancels the stream.
     for await (const chunk of body ?? []) {
       length += chunk.length;
       if (length > limitBytes) throw tooLarge();

@@ -44,7 +44,7 @@ export class JsonStructure {
     return this.#bytes > LONG_BYTES || this.#escapes > LONG_ESCAPES || this.#values > LONG_VALUES;
   }
 
-  /** Throws if the text exceeds a limit. */
+  /** Checks the next bytes of the text; throws if the text exceeds a limit. */
   check(bytes: Uint8Array): void {
     this.#bytes += bytes.length;
     for (let at = 0; at < bytes.length; ) {

@@ -14,9 +14,9 @@ import type { Admission } from "../../serve/admission.ts";
 import type { Usage } from "../../serve/answers.ts";
 import type { ServedModels } from "../../serve/models.ts";
 
-/** The measurements of one generation request. */
+/** Records the measurements of one generation request. */
 export type RequestTrack = {
-  /** Called once the model is known. */
+  /** Sets the model's name; called once the model is known. */
   model(name: string): void;
   generated(): void;
   first(sinceStartMs: number, queueMs: number): void;
@@ -24,7 +24,7 @@ export type RequestTrack = {
   end(outcome: Outcome, usage: Usage | undefined): void;
 };
 
-/** A histogram. `limits`: upper bounds of its buckets in seconds; the last of `counts` is for values above them. */
+/** A histogram. `limits`: upper bounds of buckets in seconds; `counts` has one more, for values above all limits. */
 export type Latency = { name: string; limits: number[]; counts: number[]; count: number };
 
 /** Usage of a key since the server's start. */

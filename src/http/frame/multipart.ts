@@ -26,7 +26,7 @@ export async function readForm(
   refuseCompressed(request);
   const input = new FormInput(request.body ?? emptyBody());
   const fields = new Map<string, string>();
-  // Prepends the line break of the searched delimiter, which the body's first boundary may lack.
+  // The search below includes a line break before the boundary, which the first boundary may lack.
   input.prepend("\r\n");
   await input.until(`\r\n--${boundary}`, MAX_HEAD_BYTES, ignored);
   for (let parts = 0; (await input.take(2)) === "\r\n"; parts++) {
@@ -50,7 +50,7 @@ export async function readForm(
 }
 
 async function partHead(input: FormInput): Promise<{ field: string; filename?: string }> {
-  // Prepends a line break, so that a part without headers also contains the searched empty line.
+  // Prepends a line break, so that the search finds an empty line even in a part without headers.
   input.prepend("\r\n");
   const head = await input.textUntil("\r\n\r\n", MAX_HEAD_BYTES);
   const disposition = /\r\ncontent-disposition:\s*form-data\s*;(.*)/i.exec(head)?.[1] ?? "";

@@ -10,8 +10,8 @@ import type { Serving } from "./serving.ts";
 export type Route = {
   method: "get" | "post" | "delete";
   /**
-   * Parameters are in braces. A trailing one may contain slashes, as model names do; the first matching route of the
-   * table wins.
+   * URL path, with parameters in braces. A parameter at the end may contain slashes, as model names do; the first
+   * matching route of the table wins.
    */
   path: string;
   summary: string;

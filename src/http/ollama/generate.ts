@@ -75,7 +75,7 @@ async function loadedOrUnloaded(
   return "load";
 }
 
-/** Returns the requested keep-alive time only for the owner, since it decides which models stay in memory. */
+/** Returns the requested keep-alive time, or undefined unless the owner asks: others must not hold memory. */
 export function keepAliveOf(
   { keep_alive }: { keep_alive?: number | undefined },
   c: Context<HttpEnv>,

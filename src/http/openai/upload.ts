@@ -4,12 +4,12 @@ import type { Settings } from "../../config/settings.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import type { FileSink } from "../frame/multipart.ts";
 
-/** Bytes that an upload has received so far, and its key. */
+/** A running upload: its key, and the bytes received so far. */
 type Received = { readonly owner: string; bytes: number };
 
-/** Reserves storage of its key for one upload. */
+/** The part of its key's storage that one upload reserves. */
 export type UploadRoom = {
-  /** Throws if more bytes exceed a limit. */
+  /** Reserves more bytes; throws if they exceed a limit. */
   grow(bytes: number): void;
   leave(): void;
 };

@@ -55,8 +55,8 @@ export class BodyDecoder {
   }
 
   /**
-   * Decodes the next bytes. The payload is compacted in place at their start: a buffer per chunk would make tiny chunks
-   * expensive. `rest` follows the body.
+   * Decodes the next bytes. The payload is moved to their start, because a buffer per chunk would make tiny chunks
+   * expensive. `rest`: the bytes after the body.
    */
   decode(bytes: Buffer): { payload: Buffer; rest: Buffer } {
     let [at, length] = [0, 0];

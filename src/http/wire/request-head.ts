@@ -35,8 +35,8 @@ export function emptyLines(bytes: Buffer): number {
 }
 
 /**
- * Length of the head, including the empty line at its end; undefined if it is incomplete. The first `scanned` bytes
- * were checked by an earlier call.
+ * Returns the length of the head, including the empty line at its end; undefined if it is incomplete. An earlier call
+ * has checked the first `scanned` bytes.
  */
 export function headLength(bytes: Buffer, scanned: number): number | undefined {
   // Fails early for other protocols, such as TLS, which may never send a line feed.
@@ -52,7 +52,7 @@ export function headLength(bytes: Buffer, scanned: number): number | undefined {
   throw new RequestFault(431, `The headers are larger than ${MAX_HEAD_BYTES} bytes.`);
 }
 
-/** `bytes`: a complete head, of the length found by `headLength`. */
+/** Parses a complete head, of the length found by `headLength`. */
 export function parseHead(bytes: Buffer): RequestHead {
   const [first = "", ...lines] = bytes.toString("latin1", 0, bytes.length - 4).split("\r\n");
   const { method, target: wanted, isHttp10 } = parseFirstLine(first);

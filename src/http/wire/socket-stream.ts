@@ -28,7 +28,7 @@ export class SocketStream {
   /** Called when the connection is closed. */
   onGone = () => {};
 
-  /** The connection is reset if the client reads no output for `idleMs`. */
+  /** Reads and writes a socket; resets the connection if the client reads no output for `idleMs`. */
   constructor(socket: Bun.Socket<unknown>, idleMs: number) {
     this.#socket = socket;
     this.#idleMs = idleMs;
@@ -43,7 +43,7 @@ export class SocketStream {
     return this.#isGone;
   }
 
-  /** Buffered input. */
+  /** Input that has arrived and was not taken yet. */
   get input(): Buffer {
     return this.#input;
   }
@@ -87,8 +87,8 @@ export class SocketStream {
   }
 
   /**
-   * Sends 100 Continue, either requested by `Expect` or as a probe: clients that may half-close skip unsolicited
-   * interim responses, and the system of a client that is gone replies with a reset.
+   * Sends 100 Continue, which the client has requested by `Expect`, or as a probe: a client that still reads skips an
+   * interim response, and the system of a client that is gone replies with a reset.
    */
   writeContinue(): void {
     // These few bytes fit, unless the client has left megabytes of output unread.
@@ -149,7 +149,7 @@ export class SocketStream {
     this.onGone();
   }
 
-  /** Called periodically: expires waits past their deadline. */
+  /** Expires waits whose deadline has passed; called periodically. */
   checkTime(nowMs: number): void {
     if (this.#reader && nowMs >= this.#reader.deadlineMs) this.#wakeReader("late");
     if (this.#writer && nowMs >= this.#writer.deadlineMs) this.#wakeWriter(false);
