@@ -1,6 +1,6 @@
 // Renders a chat into token ids. Control tokens that the template writes become tokens; the same characters in user
-// input stay text. To tell them apart after rendering, each offset in the user's strings where a control token could
-// start is marked before, with noncharacters that never reach the model.
+// input stay text. To tell them apart after rendering, noncharacters mark each offset in the user's strings where a
+// control token could start; the marks are removed before encoding.
 import { headsOf } from "./template/heads.ts";
 import type { ChatInput, ChatTemplate } from "./template/template.ts";
 import { matcher } from "./tokenizer/added-tokens.ts";
@@ -12,7 +12,7 @@ export interface Prompt {
   ids: number[];
 }
 
-// A mark is two noncharacters, so that a U+FDD0 in user input can be escaped as one.
+// A mark is two noncharacters, of which the second is its kind: one kind escapes a U+FDD0 in user input.
 const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
@@ -27,7 +27,7 @@ export type ChatWork = {
 /** Builds prompts for one model. Throws TooLongError for a prompt above `maxTokens`. */
 export interface PromptBuilder {
   (input: ChatInput, maxTokens?: number): Prompt;
-  /** The same in steps: appends the ids; returns the text and the heads' lengths in tokens. Rendering is one step. */
+  /** Builds in steps: appends the ids; returns the text and the lengths in tokens of shareable prefixes. */
   steps(work: ChatWork, ids: TokenIds): Generator<void, { text: string; heads: number[] }>;
 }
 
@@ -70,8 +70,8 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
 type Guard = (text: string) => string;
 
 /**
- * Marks each offset where a control token starts, and where the string ends with a prefix of one: two user
- * strings may be adjacent in the prompt.
+ * Returns a function that marks each offset in a user's string where a control token starts. A prefix of a control
+ * token at the string's end is marked too, because the next user string may complete the token.
  */
 function userTextGuard(tokens: readonly string[]): Guard {
   const anywhere = matcher(tokens, "g");
@@ -135,7 +135,7 @@ function characterAt(text: string, at: number): string {
   return String.fromCodePoint(text.codePointAt(at)!);
 }
 
-/** Length in UTF-16 units of the character that ends here. */
+/** Length in UTF-16 units of the character that ends at `end`. */
 function lengthBefore(text: string, end: number): number {
   const last = text.charCodeAt(end - 1);
   return last >= 0xdc00 && last <= 0xdfff ? 2 : 1;

@@ -17,7 +17,7 @@ export type Reranker = {
   no: number | undefined;
   /** Whether the prompt includes an instruction. */
   takesInstruction: boolean;
-  /** The chat of a query-document pair. The default instruction is the model's. */
+  /** Returns the chat for a query-document pair; the default instruction is the model's. */
   input(query: string, document: string, instruction: string | undefined): ChatInput;
 };
 
@@ -69,7 +69,7 @@ function takesPairs(template: string): boolean {
   return /["']query["']/.test(template) && /["']document["']/.test(template);
 }
 
-/** Base name of the path, preceded by the repo's name if it is in the Hugging Face cache. */
+/** Returns the base name of the path, preceded by the repo's name if the path is in the Hugging Face cache. */
 function nameOf(path: string): string {
   const [, repo = ""] = /models--[^/]+?--([^/]+)\/snapshots\//.exec(path) ?? [];
   return `${repo} ${basename(path)}`;
@@ -77,7 +77,7 @@ function nameOf(path: string): string {
 
 type ScoreTokens = Pick<Reranker, "yes" | "no">;
 
-/** The tokens named by sentence-transformers' LogitScore module. */
+/** Returns the tokens that sentence-transformers' LogitScore module names; undefined without such a module. */
 function namedTokens(text: ReadText, tokenizer: Tokenizer): ScoreTokens | undefined {
   const module = sentenceModules(text).config("LogitScore");
   if (!module) return undefined;
@@ -89,14 +89,14 @@ function namedTokens(text: ReadText, tokenizer: Tokenizer): ScoreTokens | undefi
   return { yes: data!.true_token_id, no: data!.false_token_id ?? undefined };
 }
 
-/** The tokens "yes" and "no", if the prompt asks for them. */
+/** Returns the tokens "yes" and "no" if the prompt asks for either; otherwise undefined. */
 function yesAndNo(template: string, tokenizer: Tokenizer): ScoreTokens | undefined {
   const [yes, no] = [tokenizer.idOf("yes"), tokenizer.idOf("no")];
   const isAsked = /\byes\W+or\W+no\b/.test(template);
   return isAsked && yes !== undefined && no !== undefined ? { yes, no } : undefined;
 }
 
-/** The default system message, from sentence-transformers' configuration. */
+/** Returns the default system message of sentence-transformers' configuration; undefined if there is none. */
 function presetPrompt(text: ReadText): string | undefined {
   const { data } = Prompts.safeParse(jsonOf(text("config_sentence_transformers.json")));
   return data?.prompts[data.default_prompt_name];

@@ -7,7 +7,7 @@ export type ReadText = (name: string) => string | undefined;
 
 export type SentenceModules = {
   has(kind: string): boolean;
-  /** The configuration of the module of this kind and its file; undefined without such a module. */
+  /** Returns the configuration of a module of this kind, and its file's name; undefined without one. */
   config(kind: string): { file: string; json: unknown } | undefined;
 };
 
@@ -29,7 +29,7 @@ export function sentenceModules(text: ReadText): SentenceModules {
   };
 }
 
-/** Undefined if the text is not valid JSON. */
+/** Parses JSON; returns undefined if the text is not valid JSON. */
 export function jsonOf(text: string | undefined): unknown {
   try {
     return text === undefined ? undefined : JSON.parse(text);

@@ -14,7 +14,7 @@ export class StopStrings {
 
   constructor(stops: readonly string[]) {
     if (stops.includes("")) throw new Error("an empty stop string would end every stream at once");
-    // Half a surrogate pair as a stop string would split a character.
+    // Replaces lone surrogates in stop strings: finding half of a pair would split a character.
     this.#matcher = new StringMatcher(stops.map((stop) => stop.toWellFormed()));
   }
 

@@ -2,7 +2,7 @@
 
 type Pattern = {
   text: string;
-  /** For each length of a matched prefix, the longest shorter prefix that also ends there. */
+  /** KMP failure function: for each length of a matched prefix, the next shorter one that matches. */
   fallback: Int32Array;
   matched: number;
 };
@@ -14,7 +14,7 @@ export class StringMatcher {
     this.#patterns = texts.map((text) => ({ text, fallback: fallbackOf(text), matched: 0 }));
   }
 
-  /** The longest string that this character completes, if any; the search then restarts. */
+  /** Adds a character; returns the longest string that it completes, if any, and then restarts the search. */
   take(char: string): string | undefined {
     let found: string | undefined;
     for (const pattern of this.#patterns) {

@@ -20,7 +20,7 @@ export type TextSource = TextModelOptions & { path: string };
 export type TextModel = {
   source: TextSource;
   tokenizer: Tokenizer;
-  /** Undefined if the model has no chat template. */
+  /** Builds prompts; undefined if the model has no chat template. */
   chat: PromptBuilder | undefined;
   /** Whether the chat template mentions a role. */
   knowsRole(role: string): boolean;
@@ -41,7 +41,7 @@ export type TextModelOptions = {
   chatTemplate?: string | undefined;
 };
 
-/** Opens a folder or a GGUF file. */
+/** Opens the text model in a folder or a GGUF file. */
 export function openTextModel(path: string, options: TextModelOptions = {}): TextModel {
   return path.endsWith(".gguf") ? fromGguf(path, options) : fromFolder(path, options);
 }
@@ -64,7 +64,7 @@ function fromGguf(path: string, { chatTemplate: jinja }: TextModelOptions): Text
   };
 }
 
-/** The processors of multimodal models keep the template in chat_template.json. */
+/** Returns the template in chat_template.json, where the processors of multimodal models keep it. */
 function templateIn(json: (name: string) => unknown): string | undefined {
   const { chat_template: found } = (json("chat_template.json") ?? {}) as Record<string, unknown>;
   return typeof found === "string" ? found : undefined;

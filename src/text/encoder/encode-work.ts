@@ -25,7 +25,7 @@ export type EncodeWork =
 
 /** Results besides the token ids, which go to the caller's TokenIds. */
 export type EncodedWork = {
-  /** End offset of each text in the ids. */
+  /** End of each text, as an offset into the token ids. */
   ends: number[];
   /** The last characters of a rendered chat, without trailing whitespace. */
   ending: string;
@@ -34,12 +34,12 @@ export type EncodedWork = {
 };
 
 const ENDING_CHARS = 256;
-/** Cost of a value apart from its characters. */
+/** Estimated characters of a value besides its text. */
 const CHARS_PER_VALUE = 16;
 /** Estimated characters that the template adds around a pair. */
 const CHARS_PER_PAIR = 512;
 
-/** Yields every few milliseconds, except while a template is rendered. */
+/** Encodes the work into `ids`. Yields every few milliseconds, except while a template is rendered. */
 export function* encodeWork(
   { tokenizer, chat, reranker }: TextModel,
   work: EncodeWork,

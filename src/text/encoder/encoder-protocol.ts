@@ -9,7 +9,7 @@ type LongString = { kind: "text"; text: string };
 
 export type ToEncoder =
   | LongString
-  /** `work`: an EncodeWork whose long strings were sent before. */
+  /** `work` is an EncodeWork; its long strings are sent in earlier messages. */
   | { kind: "encode"; id: number; key: string; source: TextSource; work: unknown }
   /** Parses JSON, given in UTF-8. */
   | { kind: "parse"; id: number; bytes: Uint8Array<ArrayBuffer> }
@@ -19,9 +19,9 @@ export type ToEncoder =
 export type FromEncoder =
   | LongString
   | ({ kind: "encoded"; id: number; ids: Uint32Array<ArrayBuffer> } & EncodedWork)
-  /** `value`: its long strings were sent before. */
+  /** Parsed JSON; the long strings of `value` are sent in earlier messages. */
   | { kind: "parsed"; id: number; value: unknown }
-  /** `tokens`: number encoded before the failure. */
+  /** The job failed after `tokens` tokens were encoded. */
   | { kind: "failed"; id: number; tokens: number; failure: EncodeFailure };
 
 export type EncodeFailure =

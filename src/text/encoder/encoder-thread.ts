@@ -13,16 +13,16 @@ import { putBack, takeOut } from "./long-strings.ts";
 type Job = { id: number; key: string; ids: TokenIdBuffer; steps: Generator<void, EncodedWork> };
 
 const SLICE_MS = 10;
-/** Garbage collection is forced when RSS has grown by this much: left alone, garbage reaches many times the text. */
+/** RSS growth that forces a garbage collection; otherwise garbage reaches many times the size of the text. */
 const MAX_GARBAGE_BYTES = 16 * 2 ** 20;
 const MAX_MODELS = 4;
 
 const main = parentPort!;
-/** By key in round-robin order, the next one first; no list is empty. */
+/** Jobs by API key, in round-robin order: the first key runs next. A key without jobs has no entry. */
 const jobs = new Map<string, Job[]>();
-/** Long strings of the next message. */
+/** Long strings received ahead of the message that they belong to. */
 let texts: string[] = [];
-/** In LRU order, the most recently used last. */
+/** Opened models in LRU order, the most recently used last. */
 const models = new Map<string, TextModel>();
 /** Minimum RSS since the last collection. */
 let leastBytes = Number.POSITIVE_INFINITY;
@@ -96,7 +96,7 @@ function runSlice(job: Job): void {
   }
 }
 
-/** Moves the job behind all other keys and behind the other jobs of its key. */
+/** Moves the job's key behind all other keys, and the job behind the other jobs of that key. */
 function requeue(job: Job): void {
   remove(job);
   const others = jobs.get(job.key) ?? [];

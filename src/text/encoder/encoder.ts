@@ -39,7 +39,7 @@ export class EncoderBusyError extends Error {
   }
 }
 
-/** The thread has exited, or cannot open the model. */
+/** The encoder thread has exited, or cannot open the model. */
 export class EncoderThreadError extends Error {
   override name = "EncoderThreadError";
   readonly answer: ErrorAnswer = {
@@ -54,7 +54,7 @@ const SHORT = 2 ** 13;
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
-/** Size in characters above which the garbage is collected, concurrently. */
+/** Size in characters of work after which garbage is collected, concurrently. */
 const COLLECTED_ABOVE = 2 ** 20;
 
 type Job = Client & {
@@ -67,7 +67,7 @@ type Job = Client & {
 export class Encoder {
   #thread: Worker | undefined;
   readonly #jobs = new Map<number, Job>();
-  /** Long strings of the next message. */
+  /** Long strings received ahead of the message that they belong to. */
   readonly #texts: string[] = [];
   #nextId = 0;
 
@@ -133,7 +133,7 @@ export class Encoder {
     return await promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 
-  /** Work above the maximum is accepted if nothing else is queued. */
+  /** Throws EncoderBusyError if the queue is full. A single job may be larger than the queue. */
   #checkRoom(key: string, size: number): void {
     const waiting = this.#jobs.values().reduce((sum, job) => sum + job.size, 0);
     const own = this.#jobs.values().reduce((sum, job) => sum + (job.key === key ? job.size : 0), 0);

@@ -21,7 +21,7 @@ function mapped(value: unknown, of: (leaf: unknown) => unknown): unknown {
   if (Array.isArray(value)) return value.map((item) => mapped(item, of));
   const entries = Object.entries(value);
   const items = entries.map(([, item]) => mapped(item, of));
-  // Building an object costs more than comparing its entries.
+  // Returns an unchanged value itself: building an object costs more than comparing its entries.
   if (items.every((item, i) => item === entries[i]![1])) return value;
   return Object.fromEntries(entries.map(([key], i) => [key, items[i]]));
 }

@@ -5,7 +5,7 @@ import { type ChatInput, type ChatMessage, TemplateError } from "./template.ts";
 
 const COMPARED_CHARS = 4096;
 
-/** The lengths in characters, ascending. Yields before each rendering. */
+/** Finds the lengths in characters of the prefixes, ascending. Yields before each rendering. */
 export function* headsOf(
   input: ChatInput,
   text: string,
@@ -33,14 +33,14 @@ export function* headsOf(
         continueFinalMessage: false,
       });
     } catch (error) {
-      // The template accepts the real chat; one that rejects this variant just has no head here.
+      // The template accepts the real chat but rejects this variant: there is no shareable prefix here.
       if (error instanceof TemplateError) return undefined;
       throw error;
     }
   }
 }
 
-/** A text whose first character differs. */
+/** Returns a text whose first character differs from the content's. */
 function otherThan(content: unknown): string {
   return typeof content === "string" && content.trimStart().startsWith("a") ? "b" : "a";
 }

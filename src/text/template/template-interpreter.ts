@@ -47,7 +47,7 @@ interface Frame {
   operands: Value[];
   /** The object of a method call. */
   receiver: Value | undefined;
-  /** Set while a call's macro runs: nodes evaluated now are the macro's output. */
+  /** Whether the call's macro is running: nodes evaluated now are the macro's output. */
   called: boolean;
 }
 
@@ -55,7 +55,7 @@ export class BudgetExceeded extends Error {}
 
 export interface CompiledTemplate {
   program: Program;
-  /** The nodes whose values are output. */
+  /** Nodes whose values are written to the output. */
   written: ReadonlySet<object>;
   /** Length of the source. */
   length: number;
@@ -120,7 +120,7 @@ export class BudgetedInterpreter extends Interpreter {
     }
   }
 
-  /** The result of a filter that the library lacks. */
+  /** Applies a filter that the library lacks; returns undefined if the library has to apply it. */
   #ownFilter(node: Node, environment: Environment): Value | undefined {
     if (node.type !== "FilterExpression") return undefined;
     const own = ownFilters.get(filterName(node));
@@ -130,7 +130,7 @@ export class BudgetedInterpreter extends Interpreter {
     const args = (node.filter?.args ?? []).map(valueOf);
     for (const arg of args) this.#chargeWhole(arg);
     const made = own(operand, args);
-    // The library then evaluates the operands again.
+    // Forgets the operands, because the library evaluates them again.
     if (!made) this.#frame!.operands.length = 0;
     return made;
   }
@@ -202,7 +202,7 @@ export class BudgetedInterpreter extends Interpreter {
   #chargeNode(node: Node, depth: number): void {
     switch (node.type) {
       case "Identifier":
-        // Scopes are searched from the innermost outward; each level may have one.
+        // Variables are looked up from the innermost scope outward, and each level of nesting may have a scope.
         this.spend(1 + depth / 16);
         break;
       case "Break":
@@ -303,7 +303,7 @@ export class BudgetedInterpreter extends Interpreter {
       const factor = name.endsWith("sort") ? SORT_FACTOR : 1;
       this.#chargeWhole(operand, factor * (1 + chars), width);
     }
-    // Among the other filters, `indent` handles at most as many lines as the text has characters.
+    // Covers `indent`, the most expensive other filter: a text has at most as many lines as characters.
     this.spend(sizeOf(operand) * (1 + chars + width * CHARS_PER_STEP));
     this.spend(itemsIn(operand) * chars);
   }

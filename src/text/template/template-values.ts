@@ -38,7 +38,7 @@ export function takesText(filter: string, value: Value): boolean {
   return TEXT_FILTERS.has(filter) && value.type !== "StringValue";
 }
 
-/** Converts the operand of a filter. */
+/** Converts a filter's operand as Python does: None to an empty list, a mapping to its keys. */
 export function filtered(filter: string, value: Value): Value {
   const isNothing = value.type === "NullValue" || value.type === "UndefinedValue";
   if (isNothing && LIST_FILTERS.has(filter)) return runtimeValue([]);
@@ -97,8 +97,8 @@ function quoted(text: unknown): string {
 }
 
 /**
- * A number, or any other value, as a mapping key. The library accepts only texts as keys, so the value is disguised
- * as one; `asNumber` turns it back into a number at each use.
+ * Makes a mapping key of a number or any other value. The library accepts only texts as keys, so the value is
+ * disguised as one; `asNumber` turns it back into a number at each use.
  */
 export function keyOf(value: Value): Value {
   return Object.assign(runtimeValue(""), { value: value.value });
@@ -129,7 +129,7 @@ function extreme(value: Value, sign: 1 | -1): Value | undefined {
 
 type Filter = (value: Value, args: readonly Value[]) => Value | undefined;
 
-/** Filters that the library lacks or has only for other values; undefined delegates to the library. */
+/** Filters that the library lacks or has only for other values; undefined leaves the value to the library. */
 export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
   ["min", (value) => extreme(value, -1)],
   ["max", (value) => extreme(value, 1)],
@@ -151,14 +151,14 @@ export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
 /** Dict methods hide keys of the same name: `parameters.items()` means the method, not the key "items". */
 const DICT_METHODS: ReadonlySet<string> = new Set(["items", "keys", "values", "get"]);
 
-/** Arguments are JavaScript values. `spend` charges for characters produced. */
+/** A str method. Its arguments are JavaScript values; `spend` charges for the characters that it produces. */
 type TextMethod = (
   text: string,
   args: readonly unknown[],
   spend: (chars: number) => void,
 ) => unknown;
 
-/** Cost of finding one more occurrence, in produced characters. */
+/** Cost of finding an occurrence, in produced characters. */
 const FOUND_CHARS = 16;
 
 const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>([
@@ -201,7 +201,7 @@ const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>
   ],
 ]);
 
-/** The attribute that Python finds, where the library finds another or none. */
+/** Returns the attribute that Python finds, where the library finds another one or none. */
 export function attribute(
   object: Value,
   name: string,

@@ -13,11 +13,11 @@ import {
 export type TemplateFault =
   /** The template is invalid. */
   | "syntax"
-  /** It exceeds its work budget, nesting depth or length. */
+  /** The template exceeds its work budget, nesting depth or length. */
   | "limit"
-  /** It called raise_exception. */
+  /** The template called raise_exception. */
   | "raised"
-  /** It failed on these messages. */
+  /** The template failed on these messages. */
   | "failed";
 
 export class TemplateError extends Error {
@@ -89,13 +89,13 @@ export interface TemplateOptions {
 }
 
 const MAX_SOURCE = 128 * 1024;
-/** The library's lexer takes quadratic time on a run of whitespace. */
+/** Maximum length of a run of whitespace: the library's lexer takes quadratic time on it. */
 const MAX_BLANKS = 512;
 const MAX_MESSAGE = 500;
 const BASE_STEPS = 500_000;
-/** A legitimate template reads each message at most a few dozen times. */
+/** Budget per step of input size: a legitimate template reads each message at most a few dozen times. */
 const STEPS_PER_INPUT_STEP = 48;
-/** Noncharacters: a mark for the end of the last message. The space written after it detects trimming. */
+/** Mark for the end of the last message, made of noncharacters. A space is written after it, to detect trimming. */
 const CUT = "\uFDD0\uFDD3";
 
 /** Compiles the model's chat template; undefined if it has none. */

@@ -13,7 +13,7 @@ import {
 
 interface Family {
   names: readonly string[];
-  /** Applied in order; each isolates its matches. */
+  /** Patterns to split at, applied in order. Each match becomes a separate piece. */
   patterns: readonly string[];
   ignoreMerges?: true;
   addsBos?: true;
@@ -155,7 +155,7 @@ const FAMILIES: readonly Family[] = [
   },
 ];
 
-/** Throws for an unknown name: a wrong split would silently give wrong ids. */
+/** Returns a pre-tokenizer by name. Throws if it is unknown: a wrong split would silently give wrong ids. */
 export function ggufPreTokenizer(name: string): Family {
   const family = FAMILIES.find(({ names }) => names.includes(name));
   if (!family) throw new Error(`GGUF: the pre-tokenizer "${name}" is not supported`);

@@ -19,7 +19,7 @@ export function* protobufFields(bytes: Uint8Array): Generator<readonly [number, 
     return start;
   }
 
-  /** Exact up to 2^53: larger numbers occur only in skipped fields, or as lengths that exceed the file. */
+  /** Reads a varint, exact up to 2^53. Larger ones occur only in skipped fields or as invalid lengths. */
   function varint(): number {
     let value = 0;
     for (let i = 0; i < MAX_VARINT_BYTES; i++) {

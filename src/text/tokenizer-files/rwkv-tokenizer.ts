@@ -65,10 +65,10 @@ export function unescapedBytes(literal: string): Uint8Array {
   return Buffer.from(unescapedText(literal), "latin1");
 }
 
-/** Greedy longest match; the vocabulary is in GPT-2's byte alphabet. */
+/** Encodes by greedy longest match; the vocabulary is in GPT-2's byte alphabet. */
 export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenModel {
   const trie = new Trie();
-  /** By trie node. */
+  /** Token id of each trie node. */
   const idAt: (number | undefined)[] = [];
   let longest = 1;
   for (const [text, id] of vocab) {
@@ -107,7 +107,7 @@ export function longestMatchModel(vocab: ReadonlyMap<string, number>): TokenMode
         const isPair = (piece.charCodeAt(end - 1) & 0xfc00) === 0xd800;
         rest += spell(piece.slice(at, isPair ? end + 1 : end));
         at = isPair ? end + 1 : end;
-        // A token that starts after this may extend into the next part.
+        // A token that starts after `until` may extend into the next part.
         const until = at < piece.length ? rest.length - longest : rest.length;
         rest = rest.slice(match(rest, until, (id) => ids.push(id)));
         yield;

@@ -27,7 +27,7 @@ export function sentencePieceNormalizer(options: SentencePieceNormalizerOptions)
 
   const isPlain = !replacement && !symbols && !removeExtraSpaces;
 
-  /** The normalization of the characters at an offset, and how many it consumes. */
+  /** Normalizes the characters at an offset; returns the result and the number of characters consumed. */
   function step(text: string, at: number): { made: string; length: number } {
     if (isPlain) return { made: text.slice(at, at + YIELD_CHARS), length: YIELD_CHARS };
     if (symbols) {
@@ -75,8 +75,8 @@ function trimEnd(text: string): string {
 }
 
 /**
- * Reads the precompiled map: the size of a trie in bytes, the trie (a double array as darts-clone stores it), and
- * zero-terminated replacements, which the trie's values are offsets of. The longest match wins.
+ * Reads the precompiled map: the size of a trie in bytes, the trie (a double array as in darts-clone), and
+ * zero-terminated replacements; the trie's values are offsets of replacements. The longest match wins.
  */
 function charsMapOf(bytes: Uint8Array) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -93,7 +93,7 @@ function charsMapOf(bytes: Uint8Array) {
 
   const offsetOf = (unit: number) => (unit >>> 10) << ((unit & 0x200) >>> 6);
   let node = 0;
-  /** Follows a byte from the current node; returns its unit, or undefined without an edge. */
+  /** Follows the edge of a byte from the current node; returns the unit it leads to, or undefined. */
   const follow = (byte: number) => {
     const unit = units[node ^ byte];
     if (unit === undefined || (unit & 0x800000ff) !== byte) return undefined;

@@ -37,7 +37,7 @@ const UNKNOWN = 2;
 const CONTROL = 3;
 const USER_DEFINED = 4;
 
-/** Higher than the score of any piece. */
+/** Score of user-defined symbols: higher than that of any piece. */
 const SYMBOL_SCORE = Math.fround(-0.1);
 
 const MODEL_KINDS = new Map([
@@ -48,7 +48,7 @@ const MODEL_KINDS = new Map([
 // A byte order mark is an ordinary piece.
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** `bytes`: content of tokenizer.model. `config` adds tokens. */
+/** Builds the tokenizer of a tokenizer.model, given as `bytes`. `config` adds tokens. */
 export function tokenizerFromSentencePiece(
   bytes: Uint8Array,
   config: TokenizerConfigJson,
@@ -136,7 +136,7 @@ function modelOf(
   });
 }
 
-/** The named tokens of the configuration; the file's are the defaults. */
+/** Returns the named tokens of the configuration, by default those of the file. */
 function namedTokens(
   { pieces, named }: SentencePieceFile,
   config: TokenizerConfigJson,
@@ -218,7 +218,7 @@ export function marksAsSpaces(prefix: boolean): DecoderJson {
   };
 }
 
-/** Merges of any two tokens whose concatenation is a token, ordered by its score. */
+/** Yields a merge for any two tokens whose concatenation is a token, ordered by the score of that token. */
 export function* scoredMerges(
   vocab: ReadonlyMap<string, number>,
   scores: readonly number[],

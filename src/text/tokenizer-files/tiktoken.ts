@@ -17,7 +17,7 @@ type Family = {
   pattern: string;
   /** Whether text is normalized to NFC first, as in Qwen's code. */
   isComposed?: true;
-  /** Control tokens after the vocabulary; the first one has the id `first`. */
+  /** Returns the control tokens after the vocabulary; the first one has the id `first`. */
   control?: (first: number) => readonly string[];
   /** Special tokens prepended to a text that is not a chat. */
   before?: readonly string[];
@@ -27,7 +27,7 @@ type Family = {
 
 const extras = (count: number) => Array.from({ length: count }, (_, i) => `<|extra_${i}|>`);
 
-/** By file name. */
+/** Tokenizer families by file name. */
 const families: ReadonlyMap<string, Family> = new Map<string, Family>([
   [
     // Kimi. tokenizer_config.json names some of the reserved tokens.
@@ -98,7 +98,7 @@ export function tokenizerFromTiktoken(
 }
 
 type RankedParts = {
-  /** Tokens, as bytes in GPT-2's byte alphabet, to their ids. */
+  /** Ids of the tokens. A token is its bytes in GPT-2's byte alphabet. */
   ranks: ReadonlyMap<string, number>;
   pattern: string;
   added: readonly AddedTokenJson[];

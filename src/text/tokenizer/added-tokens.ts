@@ -10,7 +10,7 @@ export type Segment = { start: number; end: number } & (
 /** Where control tokens are parsed: nowhere, everywhere, or everywhere except at these offsets. */
 export type ControlTokens = "text" | "parse" | { readonly parseExceptAt: ReadonlySet<number> };
 
-/** Some models do not flag turn markers such as <｜User｜> as special; the brackets tell. */
+/** Whether a token is a control token. Some models do not flag <｜User｜> as special: the brackets tell. */
 export function isControlToken(token: AddedTokenJson): boolean {
   return token.special === true || /^<[|｜].*[|｜]>$/s.test(token.content);
 }
@@ -23,7 +23,7 @@ const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
 const ENDS_IN_WORD = new RegExp(`${WORD}$`, "u");
 const STARTS_WITH_WORD = new RegExp(`^${WORD}`, "u");
 
-/** `tokens`: added tokens by the text to search for, which is their content, raw or normalized. */
+/** Builds the search for added tokens. `tokens`: by the text to search for (raw or normalized content). */
 export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedTokens {
   const plain = [...tokens].filter(([, token]) => !isControlToken(token)).map(([text]) => text);
   const findAny = matcher([...tokens.keys()], "g");
@@ -70,13 +70,13 @@ export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedT
   };
 }
 
-/** Regex that matches the longest of the texts at each offset; undefined without texts. */
+/** Returns a regex that matches the longest of the texts at each offset; undefined without texts. */
 export function matcher(texts: readonly string[], flag: "g" | "y"): RegExp | undefined {
   const written = texts.filter((text) => text !== "");
   return written.length === 0 ? undefined : new RegExp(trie(written), flag);
 }
 
-/** The texts as one pattern with shared prefixes: some tokenizers have thousands of added tokens. */
+/** Writes the texts as one pattern with shared prefixes: some tokenizers have thousands of added tokens. */
 function trie(texts: readonly string[]): string {
   const ends = texts.includes("");
   const byHead = Map.groupBy(

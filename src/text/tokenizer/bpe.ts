@@ -35,7 +35,7 @@ const TAIL = 1 / 8;
 const POSITIONS = 2 ** 32;
 const NONE = -1;
 
-/** Tokens, and the index of the symbol each starts at. */
+/** Merged tokens, and for each the index of its first symbol. */
 type Merged = { ids: number[]; starts: number[] };
 
 export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
@@ -63,7 +63,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   let previous = new Int32Array(64);
   const heap: number[] = [];
 
-  /** Appends the symbols of a text. `afterUnk` and result: whether the character before, or the last, is unknown. */
+  /** Appends the symbols of a text. Returns whether the last character is unknown; `afterUnk`: the one before. */
   function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
     let isUnk = afterUnk;
     for (let at = 0; at < text.length; ) {
@@ -131,7 +131,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
     return starts.length === 2 && starts[1] === left.length;
   }
 
-  /** Returns false if a window was too small to find a token boundary. */
+  /** Encodes a long piece in windows; returns false if a window was too small to find a token boundary. */
   function* encodeInWindows(
     parts: Iterable<string>,
     size: number,

@@ -1,13 +1,13 @@
 // Sorts combining marks into Unicode's canonical order. String.normalize() does so too, but in quadratic time: a run
 // of ten thousand takes seconds.
 
-/** Length of a run that String.normalize() still handles quickly. */
+/** Minimum length of a run that is sorted here; String.normalize() handles shorter runs quickly. */
 const LONG_RUN = 64;
 const LONG_RUNS = new RegExp(`\\p{M}{${LONG_RUN},}`, "gu");
 /** Marks of the combining classes 1 and 230. */
 const [OVERLAY, ABOVE] = ["\u0334", "\u0301"];
 
-/** Canonically equivalent: the result has the same normal forms as the text. */
+/** Sorts the marks of long runs. The result is canonically equivalent: it has the same normal forms as the text. */
 export function withOrderedMarks(text: string): string {
   return text.replace(LONG_RUNS, (run) => ordered(run));
 }
@@ -15,7 +15,7 @@ export function withOrderedMarks(text: string): string {
 function ordered(run: string): string {
   const { kinds, size } = surveyed(new MarkReader(run));
   const reordered = kinds.map((code) => String.fromCodePoint(code)).filter(isReordered);
-  // By mark, the number of distinct marks that sort before it: equal for marks of one class.
+  // For each mark, the number of distinct marks that sort before it: equal for marks of one class.
   const rankOf = new Map(
     reordered.map((mark) => [
       mark.codePointAt(0)!,
@@ -83,7 +83,7 @@ function partsOf(code: number): number[] {
   return Array.from(parts, (part) => part.codePointAt(0)!);
 }
 
-/** The distinct marks, and the total number of UTF-16 units. */
+/** Returns the distinct marks, and their total number of UTF-16 units. */
 function surveyed(reader: MarkReader): { kinds: number[]; size: number } {
   const kinds = new Set<number>();
   let size = 0;
@@ -127,7 +127,7 @@ function unitsOf(code: number): number {
   return code > 0xffff ? 2 : 1;
 }
 
-/** Returns the offset after it. */
+/** Writes a code point; returns the offset after it. */
 function write(code: number, units: Uint16Array, at: number): number {
   if (code > 0xffff) {
     units[at] = 0xd800 + ((code - 0x10000) >> 10);
@@ -141,7 +141,7 @@ function swaps(first: string, second: string): boolean {
   return (first + second).normalize("NFD") !== first + second;
 }
 
-/** Whether sorting moves the mark; marks of class 0 stay. */
+/** Whether the mark takes part in sorting; marks of class 0 do not. */
 function isReordered(mark: string): boolean {
   return swaps(mark, OVERLAY) || swaps(ABOVE, mark);
 }

@@ -4,7 +4,7 @@ import { BYTE_CHARS, compilePattern } from "./pre-tokenizer.ts";
 import { type DecoderJson, unsupported } from "./tokenizer-json.ts";
 
 export interface TokenDecoder {
-  /** UTF-8, possibly part of a character; undefined for an unknown id. */
+  /** Returns a token's UTF-8 bytes, possibly only part of a character; undefined for an unknown id. */
   bytes(id: number, first: boolean): Uint8Array | undefined;
   isControl(id: number): boolean;
   /** A character to strip from the start of the text, at most `count` times. */
@@ -14,7 +14,7 @@ export interface TokenDecoder {
 export interface Vocabulary {
   textOf(id: number): string | undefined;
   isControl(id: number): boolean;
-  /** Added tokens are stored as plain text, never in GPT-2's byte alphabet. */
+  /** Whether a token is an added one, which is stored as plain text, never in GPT-2's byte alphabet. */
   isAdded(id: number): boolean;
 }
 
@@ -114,7 +114,7 @@ function addSteps(config: DecoderJson, plan: Plan): void {
   }
 }
 
-/** Removes up to `count` leading `char`s; `left`: how many more may be stripped. */
+/** Removes up to `count` leading `char`s; returns in `left` how many more may be stripped. */
 export function stripStart(
   text: string,
   char: string,

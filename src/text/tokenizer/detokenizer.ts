@@ -5,7 +5,7 @@ import { stripStart, type TokenDecoder } from "./decoder.ts";
 export interface DetokenizerOptions {
   /** Whether to omit control tokens from the text. Default: true. */
   skipControl?: boolean;
-  /** Control tokens to keep nevertheless. */
+  /** Control tokens that are kept although `skipControl` is set. */
   shown?: ReadonlySet<number | undefined>;
 }
 

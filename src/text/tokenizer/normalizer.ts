@@ -5,7 +5,7 @@ import { withOrderedMarks } from "./combining-marks.ts";
 import { OLDER_CHARACTERS } from "./newer-characters.ts";
 import type { NormalizerJson } from "./tokenizer-json.ts";
 
-/** Yields every few milliseconds; returns the normalized text. `first`: the text starts the input. */
+/** Normalizes a text and yields every few milliseconds. `first`: whether the text starts the input. */
 export type Normalizer = (text: string, first: boolean) => Generator<void, string>;
 
 /** Characters per part: a few milliseconds of work. */
@@ -23,19 +23,19 @@ const LOCAL_STEPS: ReadonlySet<string> = new Set([
   "Precompiled",
 ]);
 
-// Characters that such steps never combine with the character before, and that end a context: all except combining
-// marks, Hangul jamo, sigma, and characters that Unicode ignores around letters.
+// Matches characters that end the context of such a step, and are never combined with the character before: excludes
+// combining marks, Hangul jamo, sigma, and characters that Unicode ignores around letters.
 const PLAIN =
   "(?![Σσς])[\\p{Lu}\\p{Ll}\\p{Nd} \\t\\r\\n!-&(-\\-/;-@\\[-\\]_{-~\\u3041-\\u3096\\u30A1-\\u30FA" +
   "\\u4E00-\\u9FFF\\uAC00-\\uD7A3\\u{1F300}-\\u{1F3FA}\\u{1F400}-\\u{1FAFF}]";
 const BETWEEN_PLAIN = new RegExp(`(?<=${PLAIN})(?=${PLAIN})`, "gu");
 
-/** The first offset at or after `from` where the text may be cut. */
+/** Returns the first offset at or after `from` where the text may be cut. */
 type Cut = (text: string, from: number) => number;
 
 const anywhere: Cut = (_, from) => from;
 const betweenPlain: Cut = (text, from) => {
-  // From inside a surrogate pair, the search would start before it.
+  // Inside a surrogate pair, the regex would start its search before the pair.
   const isWithin = (text.charCodeAt(from) & 0xfc00) === 0xdc00;
   BETWEEN_PLAIN.lastIndex = isWithin ? from + 1 : from;
   return BETWEEN_PLAIN.exec(text)?.index ?? text.length;

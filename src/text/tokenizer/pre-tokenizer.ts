@@ -10,7 +10,7 @@ import {
   unsupported,
 } from "./tokenizer-json.ts";
 
-/** `first`: the text starts the input. Some tokenizers prepend a space only there. */
+/** Splits a text. `first`: whether it starts the input, because some tokenizers prepend a space only there. */
 export type PreTokenizer = (text: string, first: boolean) => Iterable<string>;
 
 const REPLACED_CHARS = 2 ** 15;
@@ -29,7 +29,7 @@ export function byteLevelSplits(patterns: readonly string[]): PreTokenizerJson {
   };
 }
 
-/** `cut` splits text into pieces; `spell` writes a piece as the vocabulary does. */
+/** Returns `cut`, which splits text into pieces, and `spell`, which writes a piece as the vocabulary does. */
 export function preTokenizer(config: PreTokenizerJson | null | undefined): {
   cut: PreTokenizer;
   spell: Spelling;
@@ -95,7 +95,7 @@ function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
   }, first);
 }
 
-/** Only the first whitespace of a run can start a match: trying each would be quadratic. */
+/** Faster equivalents: only a run's first whitespace can start a match; trying each would be quadratic. */
 const LINEAR: Readonly<Record<string, string>> = { "\\s+$": "(?<!\\s)\\s+$" };
 
 /** The library's class translates Oniguruma's syntax to JavaScript. */
@@ -110,7 +110,7 @@ export function compilePattern(pattern: PatternJson): RegExp {
   return compiled;
 }
 
-/** Whether a part of the text is merged with the part before. */
+/** Whether a part of the text is merged with the part before it, for each split behavior. */
 const JOINS: Readonly<Record<SplitBehavior, (wasMatch: boolean, isMatch: boolean) => boolean>> = {
   Removed: () => false,
   Isolated: () => false,
@@ -136,7 +136,7 @@ function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): P
   };
 }
 
-/** The matching and non-matching parts of the text in order, by their ends. */
+/** Yields the matching and non-matching parts of the text in order, each by its end. */
 function* partsOf(
   text: string,
   regex: RegExp,
@@ -205,7 +205,7 @@ function metaspace(
   };
 }
 
-/** In parts: replaceAll takes some 20 bytes per space. */
+/** Replaces spaces part by part, because replaceAll takes some 20 bytes per space. */
 function spacesReplaced(text: string, mark: string): string {
   const parts: string[] = [];
   for (let start = 0; start < text.length; start += REPLACED_CHARS) {

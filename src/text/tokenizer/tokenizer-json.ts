@@ -138,7 +138,7 @@ export function addedTokensOf(config: TokenizerConfigJson): AddedTokenJson[] {
   }));
 }
 
-/** An error that names the unsupported step; guessing would silently give wrong ids. */
+/** Returns an error that names the unsupported step; guessing would silently give wrong ids. */
 export function unsupported(part: string, step: unknown): Error {
   const name = (step as { type?: unknown } | null)?.type;
   return new Error(`tokenizer.json: the ${part} ${String(name)} is not supported`);

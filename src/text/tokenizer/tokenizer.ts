@@ -82,14 +82,14 @@ export interface Tokenizer {
   tokenOf(id: number): string | undefined;
   encode(text: string, options: EncodeOptions): number[];
   /**
-   * The same in steps: appends the ids and yields every few milliseconds. Returns for each offset the number of tokens
-   * that end at or before it, an estimate inside a text that the normalizer changes.
+   * Encodes in steps: appends the ids and yields every few milliseconds. Returns for each of the `offsets` the number
+   * of tokens that end at or before it, an estimate inside a text that the normalizer changes.
    */
   encodeSteps(text: string, options: EncodeOptions, ids: TokenIds): Generator<void, number[]>;
   decode(ids: Iterable<number>, options?: DetokenizerOptions): string;
 }
 
-/** A prebuilt model replaces the one in tokenizer.json (for GGUF's scored merges). */
+/** The fields of tokenizer.json, with a prebuilt model in place of the file's (for GGUF's scored merges). */
 export type TokenizerParts = Omit<TokenizerJson, "model"> & {
   vocab: ReadonlyMap<string, number>;
   model: TokenModel;
@@ -142,7 +142,7 @@ export function buildTokenizer(
 
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
-  // Long pieces are never tokens themselves.
+  // A piece that is longer than every token cannot be a token itself.
   const wholePiece = Math.max(sizes.piece ?? WHOLE_PIECE, longest);
   const cache = new Map<string, readonly number[]>();
 
@@ -152,7 +152,7 @@ export function buildTokenizer(
     const found = parts.model.encode(spell(piece));
     if (piece.length <= CACHED_LENGTH) {
       if (cache.size >= CACHED_PIECES) cache.clear();
-      // A copy: a slice would keep the whole text in memory.
+      // Copies the key: a slice would keep the whole text in memory.
       cache.set(` ${piece}`.slice(1), found);
     }
     return found;
@@ -172,7 +172,7 @@ export function buildTokenizer(
     }
   }
 
-  /** Number of ids of the current, last segment that end at or before an offset in it. */
+  /** Counts the ids from index `first` on, those of the last segment, that end at or before an offset in it. */
   function countBefore(offset: number, segment: Segment, first: number, ids: TokenIds): number {
     if (segment.kind === "token") return 0;
     let bytes = Buffer.byteLength(segment.text.slice(0, offset - segment.start));
@@ -304,7 +304,7 @@ function modelOf(
   }
 }
 
-/** Merges in file order, best first, each as "left right" or as a pair. */
+/** Yields merges in file order, best first. An entry is "left right" or a pair. */
 export function* rankedMerges(
   merges: BpeJson["merges"],
   vocab: ReadonlyMap<string, number>,

@@ -20,7 +20,7 @@ const YIELD_CHARS = 4096;
 
 export function unigramModel(options: UnigramOptions): TokenModel {
   const trie = new Trie();
-  /** By trie node. */
+  /** Token id of each trie node. */
   const idAt: (number | undefined)[] = [];
   const scoreAt: number[] = [];
   let longest = 2;
@@ -37,11 +37,11 @@ export function unigramModel(options: UnigramOptions): TokenModel {
   const round = options.isSinglePrecision ? Math.fround : (sum: number) => sum;
   const Lengths = longest > 0xffff ? Uint32Array : Uint16Array;
 
-  /** For each end offset, the length of the last token of the best segmentation up to it. */
+  /** Finds for each end offset the length of the last token of the best segmentation up to it. */
   function* bestLengths(piece: string): Generator<void, Uint16Array | Uint32Array> {
     const { length } = piece;
     const lengths = new Lengths(length + 1);
-    // Best scores of the ends that a token from here can reach: a ring buffer.
+    // Ring buffer of the best scores, for the ends that a token from here can reach.
     const reach = longest + 1;
     const best = new Float64Array(reach).fill(Number.NEGATIVE_INFINITY);
     best[0] = 0;
@@ -85,7 +85,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
 
   function* encode(piece: string, ids: TokenIds): Generator<void> {
     const lengths = yield* bestLengths(piece);
-    // Backtracking goes from the end: move each length to the start of its token.
+    // Backtracks from the end: moves each length from its token's end to the token's start.
     let moved = 0;
     for (let end = piece.length; end > 0; ) {
       const length = lengths[end]!;
