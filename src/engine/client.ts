@@ -131,7 +131,7 @@ type Connection = {
 
 type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> };
 
-/** Automatic restarts without a step in between; after that a Worker is started only on demand. */
+/** Maximum automatic restarts without a step in between; afterwards a Worker is started only on demand. */
 const MAX_RESTARTS = 3;
 
 /** How long a Worker may take to stop. It polls between steps, and between file reads of a load. */
@@ -149,12 +149,12 @@ export class EngineClient implements MatcherUser {
   #deaths = 0;
   #isWatched = false;
   #stopped = false;
-  /** Rejected to make every load reject, running or new. */
+  /** Promise that `refuseLoads` rejects, so that every running and later load rejects. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
   #activity: EngineActivity | undefined;
 
-  /** Returns when MLX is open; throws if it cannot be opened. */
+  /** Starts a Worker; returns when MLX is open, or throws if it cannot be opened. */
   static async start(
     setup: WorkerSetup,
     hooks: EngineHooks = {},
@@ -187,7 +187,7 @@ export class EngineClient implements MatcherUser {
     return this.#activity;
   }
 
-  /** The device, and with `measure` its matmul throughput. */
+  /** Reports the device and, with `measure`, its matmul throughput. */
   inspect(measure = false): Promise<EngineReport> {
     return this.#ask<EngineReport>((id) => ({ kind: "inspect", id, measure }));
   }
@@ -196,18 +196,18 @@ export class EngineClient implements MatcherUser {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
   }
 
-  /** Whether step reports list the tokens of each row, by request ids that `nameOf` resolves. */
+  /** Sets whether step reports list the tokens of each row, by request ids that `nameOf` resolves. */
   watch(isWatched: boolean): void {
     this.#isWatched = isWatched;
     if (this.#connection) this.#send({ kind: "watch", isWatched });
   }
 
-  /** The name of a running or waiting request. */
+  /** Returns the name of a running or waiting request. */
   nameOf(id: number): string | undefined {
     return this.#streams.get(id)?.name;
   }
 
-  /** The block map of every model, with the cells of the named requests. */
+  /** Returns the block map of every model, with the cells of the named requests. */
   blocks(names: readonly string[]): Promise<BlockMap[]> {
     return this.#ask<BlockMap[]>((id) => ({ kind: "blocks", id, names }));
   }
@@ -235,7 +235,7 @@ export class EngineClient implements MatcherUser {
     return info;
   }
 
-  /** A `load` called meanwhile is sent after the unload, so it loads the model again. */
+  /** Unloads a model. A `load` called meanwhile is sent after the unload, so it loads the model again. */
   async unload(model: string): Promise<void> {
     const connection = this.#connection;
     if (!connection) return;
@@ -253,8 +253,8 @@ export class EngineClient implements MatcherUser {
   }
 
   /**
-   * Submits a request to a loaded model and returns its events. Leaving the loop early aborts the request, and
-   * so does falling more than `maxBacklog` events behind.
+   * Submits a request to a loaded model and returns its events. The request is aborted if the reader leaves the loop
+   * over the events early, or falls more than `maxBacklog` events behind.
    */
   submit(
     model: string,
@@ -280,8 +280,8 @@ export class EngineClient implements MatcherUser {
   }
 
   /**
-   * Links the Worker to the grammar thread, if either was restarted since the last request. The link is sent
-   * before the request that needs it, through the same port, so the Worker never opens a matcher without one.
+   * Links the Worker to the grammar thread, if either was restarted since the last request. The link is sent before
+   * the request that needs it, through the same port, so the Worker never opens a matcher without a link.
    */
   #linkGrammarThread(connection: Connection, lane: number): void {
     const thread = this.#matcherSource?.servingThread(lane);
@@ -417,7 +417,7 @@ export class EngineClient implements MatcherUser {
       case "step":
         this.#deaths = 0;
         if (this.#activity?.kind === "compile") this.#setActivity(undefined);
-        // Before `#deliver` forgets the requests that end in this step.
+        // Reported before `#deliver` forgets the requests that end in this step.
         if (message.report) this.#hooks.onStep?.(message.report);
         for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;

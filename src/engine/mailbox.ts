@@ -4,7 +4,7 @@ import { type MessagePort, receiveMessageOnPort } from "node:worker_threads";
 
 export type Mailbox = { port: MessagePort; arrivals: SharedArrayBuffer };
 
-/** Wakes a sleeping reader in a microtask, so that requests sent together join one step. */
+/** Sends a message, and wakes a sleeping reader in a microtask, so that requests sent together join one step. */
 export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[] = []): void {
   mailbox.port.postMessage(message, transfer);
   queueMicrotask(() => {
@@ -14,17 +14,18 @@ export function send(mailbox: Mailbox, message: unknown, transfer: MessagePort[]
   });
 }
 
-/** The next message, or undefined if there is none. */
+/** Returns the next message, or undefined if there is none. */
 export function poll<T>(mailbox: Mailbox): T | undefined {
   return receiveMessageOnPort(mailbox.port)?.message as T | undefined;
 }
 
-/** The next message, or undefined if none arrives in time. */
+/** Waits for the next message; returns undefined if none arrives in time. */
 export function receive<T>(mailbox: Mailbox, timeoutMs: number): T | undefined {
   const arrivals = new Int32Array(mailbox.arrivals);
   const deadline = performance.now() + timeoutMs;
   for (;;) {
-    // Loaded before the poll: a message that arrives in between changes it, and the wait returns at once.
+    // The counter is loaded before the poll: a message that arrives in between changes it, so the wait returns at
+    // once.
     const seen = Atomics.load(arrivals, 0);
     const message = poll<T>(mailbox);
     const left = deadline - performance.now();

@@ -14,7 +14,7 @@ import type { Mailbox } from "./mailbox.ts";
 export type { FinishReason, Parallel, Priority, Sampling, Score as PromptLogprob, TokenLogprob };
 
 export type EngineRequest = {
-  /** Its name in reports. */
+  /** Name of the request in reports. */
   name?: string;
   prompt: Uint32Array;
   /** Prefix lengths that other conversations may share, ascending. Recurrent states are snapshotted there. */
@@ -34,7 +34,7 @@ export type EngineRequest = {
   grammar?: Grammar;
   /** Index of the grammar thread that makes the token masks; 0 by default. */
   grammarLane?: number;
-  /** Returns log-probabilities of the prompt's tokens, and of this many most likely alternatives. */
+  /** Returns log-probabilities of the prompt's tokens, each with this number of most likely alternatives. */
   promptLogprobs?: number;
   /** Returns an embedding: the hidden state of the prompt's last token, or the mean over all. */
   pooling?: Pooling;
@@ -44,24 +44,24 @@ export type Pooling = "last" | "mean";
 
 /** The event of one step for one answer of one request. */
 export type EngineEvent = {
-  /** Index among the n answers. */
+  /** Index of the answer among the request's n. */
   index: number;
   token: number | undefined;
   logprob?: number | undefined;
   top?: TokenLogprob[] | undefined;
-  /** If requested: logits of the tokens in the sampling's `logitsOf`. */
+  /** Logits of the tokens in the sampling's `logitsOf`, if requested. */
   logits?: number[] | undefined;
   /** `dead_end`: no token can continue the answer as its grammar requires. */
   finished: FinishReason | "dead_end" | undefined;
   /** Prompt tokens that hit the prefix cache. */
   cachedTokens: number;
-  /** With the first token: time in the queue. */
+  /** Time in the queue; set with the first token. */
   queueMs?: number | undefined;
-  /** With the first token, at log level debug: where the prompt diverges from the prefix cache. */
+  /** Where the prompt diverges from the prefix cache; set with the first token, at log level debug. */
   miss?: PrefixMiss | undefined;
-  /** With the first token of the first answer, if requested: scores of all prompt tokens but the first. */
+  /** Scores of all prompt tokens but the first, if requested; set with the first token of the first answer. */
   promptLogprobs?: Score[] | undefined;
-  /** With the first token, if requested: the embedding. */
+  /** Embedding, if requested; set with the first token. */
   vector?: Float32Array | undefined;
 };
 
@@ -98,11 +98,14 @@ export type EngineOptions = {
   /** Whether prompts reuse the KV blocks of shared prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** CUDA: keep a dequantized copy of quantized weights, for steps with many rows; by default if it is small. */
+  /**
+   * Whether to keep a dequantized copy of quantized weights, for steps with many rows (CUDA); by default if it is
+   * small.
+   */
   keepUnpacked?: boolean | undefined;
-  /** Compile the kernels of all batch sizes during the load instead of at first use. */
+  /** Whether to compile the kernels of all batch sizes during the load instead of at first use. */
   warmUp?: boolean | undefined;
-  /** Step reports list every request. */
+  /** Whether step reports list every request. */
   debug?: boolean | undefined;
 };
 
@@ -126,13 +129,13 @@ export type ModelInfo = {
   lengthLimit: "setting" | "memory" | undefined;
   blocks: number;
   kvBytes: number;
-  /** How it is divided, if it runs on ranks. */
+  /** How the model is divided, if it runs on ranks. */
   parallel?: Parallel | undefined;
-  /** Read by `readGauges`, from any thread. */
+  /** Numbers of blocks per state in each pool, which `readGauges` reads from any thread. */
   gauges: readonly SharedArrayBuffer[];
   /** If the model has recurrent layers: bytes of a slot, and gauges of all slots for `readGauges`. */
   slots?: { bytes: number; gauges: SharedArrayBuffer } | undefined;
-  /** Read by `readLoad`, from any thread. */
+  /** Numbers of running and waiting answers, which `readLoad` reads from any thread. */
   load: SharedArrayBuffer;
 };
 
@@ -146,7 +149,7 @@ export type ModelPlan = {
   maxPositions: number;
   /** Maximum sequence length that fits in memory; 0, like the numbers below, if the model does not fit. */
   maxLength: number;
-  /** KV bytes per token of each group of layers, and its sliding window, if any. */
+  /** KV bytes per token of each group of layers, and the group's sliding window, if any. */
   kv: readonly { bytesPerToken: number; window: number | undefined }[];
   /** Bytes of a sequence's recurrent state. */
   stateBytes: number;
@@ -183,7 +186,7 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
-  /** Hits: sequences resumed from a snapshot. Misses: their cached blocks reached beyond the last snapshot. */
+  /** Sequences that resumed from a snapshot (hits), or whose cached blocks reached beyond the last one (misses). */
   snapshots: { hits: number; misses: number };
   /** Why the step failed. */
   error?: string | undefined;
@@ -211,7 +214,7 @@ export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens:
 
 export type RequestReport = {
   id: number;
-  /** Index among its answers. */
+  /** Index of the answer among the request's. */
   index: number;
   name: string | undefined;
   state: "waiting" | "running";
@@ -244,7 +247,7 @@ export type ModelStats = {
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** Per cell, the state of its most used block: 0 free, 1 cached, 2 held, 3 shared. */
+  /** State of the most used block of each cell: 0 free, 1 cached, 2 held, 3 shared. */
   cells: Uint8Array;
   /** The cells used by the named requests. */
   requests: { name: string; index: number; cells: number[] }[];
@@ -288,7 +291,7 @@ export type Division = {
   layers?: readonly LayerRange[] | undefined;
 };
 
-/** Given to the Worker when it starts. */
+/** Options of the Worker, given when it starts. */
 export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; trace: boolean };
 
 export type WorkerData = {
@@ -306,6 +309,6 @@ export type EngineReport = {
   blas: { name: string; threads: number } | undefined;
   /** The device's memory, the limit for models, and the memory available for another model. */
   memory: { totalBytes: number; usableBytes: number; roomBytes: number };
-  /** If measured: throughput of a float32 matmul of the size of the default model's layers. */
+  /** Throughput of a float32 matmul of the size of the default model's layers, if measured. */
   matmulGflops: number | undefined;
 };

@@ -15,7 +15,7 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
     this.tokens = new Float64Array(most * NUMBERS);
   }
 
-  /** A token without logprobs, readings or a finish reason. */
+  /** Packs a token that comes without logprobs, readings or a finish reason. */
   addToken(id: number, index: number, token: number, cachedTokens: number): void {
     const at = this.count++ * NUMBERS;
     this.tokens[at] = id;
@@ -33,7 +33,7 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
   }
 }
 
-/** Unpacks the events, on either side. */
+/** Unpacks the events, in the Worker or on the main thread. */
 export function received({ tokens, count, others }: SentEvents): RequestEvent[] {
   const events: RequestEvent[] = [];
   for (let at = 0; at < count * NUMBERS; at += NUMBERS) {

@@ -14,17 +14,17 @@ export type BlockGauges = {
   free: number;
   cached: number;
   held: number;
-  /** Held blocks with more than one reference. */
+  /** Number of held blocks with more than one reference. */
   shared: number;
 };
 
 export class BlockPool {
   readonly count: number;
-  /** Read by `readGauges`, from any thread. */
+  /** Numbers of blocks per state, which `readGauges` reads from any thread. */
   readonly gauges: SharedArrayBuffer;
   readonly #gauges: Int32Array;
   readonly #references: Int32Array;
-  // Links of two lists: free blocks, and cached blocks in LRU order.
+  // Links of two lists of blocks: the free ones, and the cached ones in LRU order.
   readonly #next: Int32Array;
   readonly #previous: Int32Array;
   #firstFree = NONE;
@@ -78,7 +78,7 @@ export class BlockPool {
     if (this.#references[block] === 2) this.#gauges[SHARED]! += 1;
   }
 
-  /** Drops a reference. Without references a published block becomes cached, any other free. */
+  /** Drops a reference. A block without references becomes cached if it is published, otherwise free. */
   release(block: number): void {
     if (!this.#references[block]) throw new Error(`block ${block} was released once too often`);
     this.#references[block]! -= 1;
@@ -117,7 +117,7 @@ export class BlockPool {
     this.#toFree(block);
   }
 
-  /** The block with this key. Unless retained, it may be evicted by the next `take`. */
+  /** Returns the block with this key. Unless it is retained, the next `take` may evict it. */
   find(key: string): number | undefined {
     return this.#byKey.get(key);
   }

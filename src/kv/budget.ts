@@ -3,7 +3,7 @@ import { BLOCK_TOKENS } from "./blocks.ts";
 import type { CacheLayout } from "./kv-cache.ts";
 
 export type Costs = {
-  /** `blockBytes`: bytes of a block over all layers of the group. */
+  /** Groups of attention layers; `blockBytes`: bytes of a block over all layers of the group. */
   groups: readonly { blockBytes: number; window: number | undefined }[];
   /** Bytes of a slot over all recurrent layers; 0 without any. */
   slotBytes: number;
@@ -19,10 +19,10 @@ export type Demand = {
   snapshotBytes?: number | undefined;
 };
 
-/** A sliding-window group gets one window per this many tokens of the largest group. */
+/** Tokens of the largest group for each window of blocks that a sliding-window group gets. */
 const TOKENS_PER_WINDOW = 2048;
 
-/** The largest layout that fits in `bytes`, but at most what a full batch of maximum length can use. */
+/** Returns the largest layout that fits in `bytes`, at most what a full batch of maximum length can use. */
 export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLayout {
   const slots = slotsFor(costs, demand, bytes);
   const most = demand.maxBatch * Math.ceil(demand.maxLength / BLOCK_TOKENS);
@@ -35,7 +35,7 @@ export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLay
   return layoutOf(costs, demand, fits, slots);
 }
 
-/** One slot per sequence of a full batch, in at most half of the memory if there are blocks too, plus snapshots. */
+/** Returns the number of slots: one per sequence (in half of `bytes` at most if there are blocks), and snapshots. */
 export function slotsFor(
   { groups, slotBytes }: Costs,
   { maxBatch, snapshotBytes }: Demand,
@@ -47,7 +47,7 @@ export function slotsFor(
   return Math.max(1, Math.min(maxBatch, Math.floor(running))) + Math.max(1, Math.floor(snapshots));
 }
 
-/** The layout with `blocks` in the group with the largest window. */
+/** Returns the layout that has `blocks` in the group with the largest window. */
 export function layoutOf(
   { groups }: Costs,
   { stepTokens }: Demand,

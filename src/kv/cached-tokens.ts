@@ -2,17 +2,17 @@
 
 /** Where a prompt diverges from the prefix cache. */
 export type PrefixMiss = {
-  /** Index of its first token that is not cached. */
+  /** Index of the prompt's first token that is not cached. */
   at: number;
   token: number;
-  /** The token there in the most similar cached prefix; undefined if that ends or was evicted. */
+  /** Token at that index in the most similar cached prefix; undefined if that prefix ends there or was evicted. */
   cached: number | undefined;
-  /** Where computation resumed: before `at` if a snapshot was missing. */
+  /** Position at which computation resumed: before `at` if a snapshot was missing. */
   resumed: number;
 };
 
 export class CachedTokens {
-  /** By parent key, then by key. */
+  /** Tokens of each block, by its parent's key, then by its own key. */
   readonly #blocks = new Map<string, Map<string, Uint32Array>>();
   readonly #most: number;
   #count = 0;
@@ -30,7 +30,7 @@ export class CachedTokens {
     this.#count += 1;
   }
 
-  /** Among the cached successors of a block, the longest common prefix with `tokens`, and the token after it. */
+  /** Finds the cached successor of a block with the longest common prefix with `tokens`, and the token after it. */
   nearest(
     before: string,
     tokens: Uint32Array,

@@ -9,7 +9,7 @@
 import { BLOCK_TOKENS, BlockPool } from "./blocks.ts";
 import { CachedTokens, type PrefixMiss } from "./cached-tokens.ts";
 
-/** No block, no slot. */
+/** Index that stands for no block or no slot. */
 export const NONE = -1;
 
 export type CacheLayout = {
@@ -32,14 +32,14 @@ export interface Cached {
   readonly heads: readonly number[];
   /** Number of known tokens. */
   readonly length: number;
-  /** Tokens computed, and tokens computed or in flight. */
+  /** Number of tokens computed; `launched` includes those in flight. */
   readonly computed: number;
   readonly launched: number;
-  /** Ignores the prefix cache. */
+  /** Whether the sequence ignores the prefix cache. */
   readonly fresh: boolean;
-  /** A step of it may have to be recomputed. */
+  /** Whether a step of the sequence may have to be recomputed. */
   readonly revisable: boolean;
-  /** The key of block `index`, which is full of known tokens; -1 is the root key. */
+  /** Returns the key of block `index`, whose tokens must all be known; -1 is the root key. */
   key(index: number): string;
   tokens(from: number, to: number): Uint32Array;
 }
@@ -48,15 +48,15 @@ export interface Cached {
 export class Held {
   /** Block table per group: entry i holds the tokens from i * BLOCK_TOKENS on; NONE once released. */
   tables: number[][];
-  /** Per group, the number of leading blocks that have left the window. */
+  /** Per group, the number of leading blocks that are outside the window. */
   gone: number[];
-  /** Slot of the state after its launched tokens. */
+  /** Slot of the recurrent state after the launched tokens. */
   slot = NONE;
   /** Prompt positions at which to take snapshots, ascending. */
   marks: number[] = [];
-  /** Keys of the snapshots it has taken. */
+  /** Keys of the snapshots that the sequence has taken. */
   readonly snapshots = new Set<string>();
-  /** Key of its one snapshot past the prompt: a newer one replaces it. */
+  /** Key of the only snapshot past the prompt: a newer one replaces it. */
   newest: string | undefined;
 
   constructor(groups: number) {
@@ -74,7 +74,7 @@ export class Held {
 export type Hit = {
   tokens: number;
   tables: number[][];
-  /** The snapshot at its end. */
+  /** Slot of the snapshot at the prefix's end; NONE without one. */
   slot: number;
   /** Tokens covered by cached blocks; more than `tokens` if a snapshot is missing. */
   reach: number;
@@ -82,17 +82,17 @@ export type Hit = {
 
 export type BlockCopy = { group: number; from: number; to: number };
 
-/** The slots that a step reads and writes a state in; `from` is NONE at the start of a sequence. */
+/** Slots that a step reads a state from and writes it to; `from` is NONE at the start of a sequence. */
 export type SlotMove = { from: number; to: number };
 
-/** Copies and the slot move that a sequence's next tokens require. */
+/** The block copies and the slot move that a sequence's next tokens require. */
 export type Advance = { copies: readonly BlockCopy[]; move: SlotMove | undefined };
 
 type Group = { pool: BlockPool; window: number | undefined };
 
 /** Distance between snapshots in a long prompt. */
 const MARK_TOKENS = 2048;
-/** Minimum length by which a head must exceed the previous one to get a snapshot. */
+/** Minimum distance between two prefixes worth a snapshot (`heads`). */
 const HEAD_TOKENS = 64;
 
 export class KvCache {
@@ -112,7 +112,7 @@ export class KvCache {
     return this.#groups.map(({ pool }) => pool);
   }
 
-  /** Read by `readGauges`, from any thread. */
+  /** Numbers of blocks per state, which `readGauges` reads from any thread. */
   get gauges(): SharedArrayBuffer[] {
     return this.pools.map(({ gauges }) => gauges);
   }
@@ -122,7 +122,7 @@ export class KvCache {
     return Math.min(...this.pools.map(({ count }) => count));
   }
 
-  /** Counts since the last call. Hits resumed from a snapshot; misses had cached blocks beyond their snapshot. */
+  /** Returns the counts since the last call. Hits resumed from a snapshot; misses had cached blocks beyond theirs. */
   takeSnapshotCounts(): { hits: number; misses: number } {
     const counts = this.#snapshots;
     this.#snapshots = { hits: 0, misses: 0 };
@@ -153,7 +153,7 @@ export class KvCache {
 
   // ---- Room
 
-  /** Whether any `sequences` sequences could each get one more token: a fast sufficient check. */
+  /** Whether any `sequences` sequences could each get one more block and slot: sufficient, and fast to check. */
   hasBlockFor(sequences: number): boolean {
     return (
       this.#groups.every(({ pool }) => sequences <= pool.available) &&
@@ -183,7 +183,7 @@ export class KvCache {
     }, Number.POSITIVE_INFINITY);
   }
 
-  /** Whether `count` tokens after a hit fit, leaving `spare` blocks in each group. */
+  /** Whether `count` tokens after a hit fit, with `spare` blocks left in each group. */
   canBegin({ tokens, tables, slot }: Hit, count: number, spare: number): boolean {
     // Cached blocks of the hit will be retained, so they are not available to `take`.
     const isIdle = (pool: BlockPool, block: number) =>
@@ -198,7 +198,7 @@ export class KvCache {
     return hasBlocks && (!slots || slots.available > (isIdle(slots, slot) ? 1 : 0));
   }
 
-  /** How many of the next `count` tokens a step computes: up to the next mark, else whole blocks if possible. */
+  /** How many of the next `count` tokens to compute: up to the next mark for a snapshot, else whole blocks. */
   stride({ held, length }: Cached, start: number, count: number): number {
     if (!this.slots || start + count >= length) return this.#toMark(held.marks, start, count);
     const aligned = Math.floor((start + count) / BLOCK_TOKENS) * BLOCK_TOKENS - start;
@@ -210,7 +210,7 @@ export class KvCache {
     return next === undefined ? count : Math.min(count, next - start);
   }
 
-  /** Number of blocks to allocate for `count` more tokens: new ones, and a copy of a shared tail block. */
+  /** Number of blocks to allocate for `count` more tokens, including a copy of the last block if it is shared. */
   #lacking(sequence: Cached, group: number, count: number): number {
     const blocks = Math.ceil((sequence.launched + count) / BLOCK_TOKENS);
     const table = sequence.held.tables[group]!;
@@ -221,13 +221,13 @@ export class KvCache {
     return revisable || !this.#ownsSlot(held) ? 1 : 0;
   }
 
-  /** Whether it may write to its slot: unshared and not a snapshot. */
+  /** Whether the sequence may write to its slot, which is neither shared nor a snapshot. */
   #ownsSlot({ slot }: Held): boolean {
     const slots = this.slots!;
     return slot !== NONE && slots.references(slot) === 1 && !slots.isPublished(slot);
   }
 
-  /** Whether its next token goes to a shared block. */
+  /** Whether the sequence's next token goes to a shared block. */
   #sharesTail({ held, launched }: Cached, group: number): boolean {
     const tail = held.tables[group]![Math.floor(launched / BLOCK_TOKENS)];
     return tail !== undefined && this.#groups[group]!.pool.references(tail) > 1;
@@ -235,7 +235,7 @@ export class KvCache {
 
   // ---- Prefixes
 
-  /** The longest cached prefix. The last token is always computed. */
+  /** Finds the longest cached prefix, without the last token, which is always computed. */
   lookup(sequence: Cached): Hit {
     const { fresh, length } = sequence;
     let end = fresh ? 0 : Math.floor((length - 1) / BLOCK_TOKENS);
@@ -259,12 +259,12 @@ export class KvCache {
     return { tokens: end * BLOCK_TOKENS, tables, slot, reach };
   }
 
-  /** `end` if windows and snapshot allow resuming after that many blocks, else a lower candidate. */
+  /** Returns `end` if windows and snapshot allow resuming after that many blocks, otherwise a lower number to try. */
   #usableEnd(sequence: Cached, end: number): number {
     if (this.slots && this.slots.find(sequence.key(end - 1)) === undefined) return end - 1;
     for (const { pool, window } of this.#groups) {
       if (window === undefined) continue;
-      // A block missing from this window is missing from the window of every end between it and `end`.
+      // The windows of all ends between this block and `end` include the block, so they are skipped.
       for (let i = end - 1; i >= firstSeen(end, window); i--) {
         if (pool.find(sequence.key(i)) === undefined) return i;
       }
@@ -272,7 +272,7 @@ export class KvCache {
     return end;
   }
 
-  /** Why a sequence's hit was not longer; undefined if it could not be, or if misses are not explained. */
+  /** Explains why the hit was not longer; undefined if it could not be, or if misses are not recorded. */
   explain(sequence: Cached, { tokens: resumed, reach }: Hit): PrefixMiss | undefined {
     const { length, fresh } = sequence;
     const whole = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;
@@ -290,7 +290,7 @@ export class KvCache {
     return this.slots?.find(key) !== undefined;
   }
 
-  /** Starts a waiting sequence with its hit. */
+  /** Starts a waiting sequence from its prefix hit. */
   begin(sequence: Cached, { tokens, tables, slot, reach }: Hit): void {
     const { held, length, heads } = sequence;
     this.#groups.forEach(({ pool, window }, group) => {
@@ -329,7 +329,7 @@ export class KvCache {
     return { copies, move: this.slots && this.#move(sequence, this.slots) };
   }
 
-  /** The step updates its slot in place, or writes another slot if the current state must be preserved. */
+  /** Returns the slots of a step: the state is updated in place, unless it must be preserved. */
   #move(sequence: Cached, slots: BlockPool): SlotMove {
     const { held } = sequence;
     const from = held.slot;
@@ -339,7 +339,7 @@ export class KvCache {
     return { from, to: held.slot };
   }
 
-  /** Lets forks share the slot that a step in flight writes. */
+  /** Lets forks share the slot that a step in flight writes to. */
   reserve(sequence: Cached, forks: readonly Cached[]): void {
     if (!this.slots) return;
     for (const { held } of forks) {
@@ -348,7 +348,7 @@ export class KvCache {
     }
   }
 
-  /** Gives a fork the blocks of the sequence's computed tokens. */
+  /** Shares the blocks of a sequence's computed tokens with a fork. */
   fork({ held }: Cached, from: Cached): void {
     const blocks = Math.ceil(from.computed / BLOCK_TOKENS);
     held.gone = [...from.held.gone];
@@ -358,7 +358,7 @@ export class KvCache {
     });
   }
 
-  /** After a step from `start` on has landed: publishes full blocks and releases those that have left the window. */
+  /** Ends a step from `start` on: publishes full blocks, and releases those that have left the window. */
   landed(sequence: Cached, start: number): void {
     const { held, computed } = sequence;
     const full = Math.floor(computed / BLOCK_TOKENS);
@@ -385,14 +385,14 @@ export class KvCache {
     this.#cachedTokens!.sweep((key) => this.#isCached(key));
   }
 
-  /** Last, after a step has landed: turns the slot that it moved away from into a snapshot, or frees it. */
+  /** Turns the slot that a landed step has moved away from into a snapshot, or frees it. Called after `landed`. */
   leave(sequence: Cached, start: number, move: SlotMove | undefined, isGood: boolean): void {
     if (!move || move.from === NONE || move.from === move.to) return;
     if (isGood && this.#isWanted(sequence, start)) this.#keep(sequence, start, move.from);
     this.slots!.release(move.from);
   }
 
-  /** Rewinds a step from `start` on, to recompute it. Returns the first token to recompute. */
+  /** Rewinds a step that began at `start`; returns the first token to recompute. */
   stepBack(sequence: Cached, start: number, move: SlotMove | undefined): number {
     const { held, length } = sequence;
     const position = move ? start : length - 1;
@@ -407,7 +407,7 @@ export class KvCache {
     return position;
   }
 
-  /** Releases all blocks and the slot. They can still be hit; the state too, if it is at the end of a block. */
+  /** Releases all blocks and the slot. Blocks can still be hit, and so can a state at the end of a block. */
   release(sequence: Cached, isGood: boolean): void {
     const { held, computed, launched } = sequence;
     for (const { pool, table } of this.#tables(held)) {
@@ -425,7 +425,7 @@ export class KvCache {
     held.newest = undefined;
   }
 
-  /** Removes its blocks and snapshots from the prefix cache: their content is invalid. */
+  /** Removes the sequence's blocks and snapshots from the prefix cache, because their content is invalid. */
   unpublish({ held }: Cached): void {
     for (const { pool, table } of this.#tables(held)) {
       for (const block of table) if (block !== NONE) pool.unpublish(block);
@@ -439,7 +439,7 @@ export class KvCache {
     this.slots?.clear();
   }
 
-  /** Whether to snapshot the state at `position`: at marks, and at whole blocks of the answer. */
+  /** Whether to snapshot the state at `position`: a mark, or the end of a block of the answer. */
   #isWanted({ held, promptLength }: Cached, position: number): boolean {
     if (position === 0 || position % BLOCK_TOKENS !== 0) return false;
     return position >= promptLength || held.marks.includes(position);
@@ -483,15 +483,15 @@ export class KvCache {
   }
 }
 
-/** The first block within the window of the token after `blocks` blocks. */
+/** Returns the first block that the token after `blocks` blocks sees. */
 function firstSeen(blocks: number, window: number | undefined): number {
   if (window === undefined) return 0;
   return Math.max(0, Math.floor((blocks * BLOCK_TOKENS - window + 1) / BLOCK_TOKENS));
 }
 
 /**
- * Snapshot positions of a prompt: its last whole block, the end of its cached blocks, the ends of its heads, and every
- * MARK_TOKENS.
+ * Returns a prompt's snapshot positions: its last whole block, the end of its cached blocks, the ends of shareable
+ * prefixes, and every MARK_TOKENS.
  */
 function marksOf(hit: number, reach: number, length: number, heads: readonly number[]): number[] {
   const last = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;

@@ -7,7 +7,7 @@ export function rootKey(model: string, salt: string): string {
   return digest(JSON.stringify([model, salt]));
 }
 
-/** The key of a full block of `tokens` that follows the block with the key `parent`. */
+/** Returns the key of a full block of `tokens`; `parent` is the key of the block before. */
 export function blockKey(parent: string, tokens: Uint32Array): string {
   if (tokens.length !== BLOCK_TOKENS)
     throw new Error(`a full block has ${BLOCK_TOKENS} tokens, not ${tokens.length}`);

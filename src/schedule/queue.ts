@@ -43,18 +43,18 @@ export type Flow<T> = {
   readonly level: number;
   /** In order of arrival. */
   readonly waiting: T[];
-  /** Start of its waiting time, unless its first sequence was queued later. */
+  /** Start of the flow's waiting time, unless its first sequence was queued later. */
   sinceMs: number;
 };
 
 type Arrival = { priority: Priority; arrivalMs: number; order: number };
 
-/** The fields that determine the order. */
+/** The fields of a queue entry that determine its order. */
 export type Waiting<T> = Arrival & {
   readonly flow: Flow<T>;
-  /** The level it had risen to when its prompt was last prefilled. */
+  /** Level that the entry had risen to when its prompt was last prefilled. */
   level: number;
-  /** When it was queued: at arrival or preemption. */
+  /** When the entry was queued: at its arrival or preemption. */
   queuedMs: number;
 };
 
@@ -82,7 +82,7 @@ export class FairQueue<T extends Waiting<T>> {
   /** Flows with waiting sequences. */
   readonly #flows = new Set<Flow<T>>();
   #length = 0;
-  /** When a prompt of each level was last prefilled. */
+  /** Time of the last prefill of a prompt, by level. */
   readonly #servedMs = [-1, -1, -1];
   #lastServed: Client<T> | undefined;
 
@@ -90,7 +90,7 @@ export class FairQueue<T extends Waiting<T>> {
     return this.#length;
   }
 
-  /** The flow of a new sequence. `running`: sequences in prefill. Each `enter` is paired with a `leave`. */
+  /** Returns the flow of a new sequence. `running`: sequences in prefill. Each `enter` is paired with a `leave`. */
   enter(name: string, priority: Priority, running: readonly T[]): Flow<T> {
     const client = this.#clients.get(name) ?? new Client<T>(name);
     const busy = new Set([...this.#flows, ...running.map(({ flow }) => flow)].map(clientOf));
@@ -102,7 +102,7 @@ export class FairQueue<T extends Waiting<T>> {
     return client.flows[priority];
   }
 
-  /** Forgets an idle client once no active one has been served less. */
+  /** Ends a sequence of the flow. An idle client is forgotten unless an active one has been served less. */
   leave({ client }: Flow<T>): void {
     client.active -= 1;
     if (client.active > 0) return;
@@ -121,7 +121,7 @@ export class FairQueue<T extends Waiting<T>> {
     this.#length += 1;
   }
 
-  /** Returns whether the entry was queued. */
+  /** Dequeues the entry; returns whether it was queued. */
   remove(entry: T): boolean {
     const { waiting } = entry.flow;
     const at = waiting.indexOf(entry);
@@ -132,13 +132,13 @@ export class FairQueue<T extends Waiting<T>> {
     return true;
   }
 
-  /** The waiting sequences of one client. */
+  /** Returns the waiting sequences of one client. */
   of(name: string): T[] {
     const flows = Object.values(this.#clients.get(name)?.flows ?? {});
     return flows.flatMap(({ waiting }) => waiting);
   }
 
-  /** The next entry among waiting ones that are not passed over and the `running` ones in prefill. */
+  /** Returns the next entry among the `running` ones, which are in prefill, and the waiting ones not passed over. */
   next(
     nowMs: number,
     isPassedOver: (entry: T) => boolean,
@@ -160,7 +160,7 @@ export class FairQueue<T extends Waiting<T>> {
     return next;
   }
 
-  /** Records that a chunk of its prompt is prefilled now. */
+  /** Records that a chunk of the entry's prompt is prefilled now. */
   serve(entry: T, nowMs: number): void {
     const { flow } = entry;
     entry.level = Math.max(entry.level, this.#risenLevel(entry, nowMs));
@@ -170,7 +170,7 @@ export class FairQueue<T extends Waiting<T>> {
     this.#lastServed = flow.client;
   }
 
-  /** Queues a preempted entry again, at the level it had risen to. */
+  /** Queues a preempted entry again, at the level that it had risen to. */
   addAgain(entry: T, nowMs: number): void {
     entry.queuedMs = nowMs - (entry.level - entry.flow.level) * MS_PER_LEVEL;
     this.add(entry);
@@ -180,7 +180,7 @@ export class FairQueue<T extends Waiting<T>> {
     for (const { waiting } of this.#flows) yield* waiting;
   }
 
-  /** How long prompts of higher levels have been prefilled ahead of it. */
+  /** Time during which prompts of higher levels have been prefilled ahead of the entry. */
   #waitedMs({ flow, queuedMs }: T, nowMs: number): number {
     const sinceMs = Math.max(queuedMs, flow.sinceMs);
     const isPassed = this.#servedMs.some((ms, level) => level > flow.level && ms >= sinceMs);
@@ -192,7 +192,7 @@ export class FairQueue<T extends Waiting<T>> {
     return Math.min(risen, levels.HIGH);
   }
 
-  /** Negative if `a` goes before `b`; each is the first of its flow. */
+  /** Negative if entry `a` goes before `b`; each is the first of its flow. */
   #inTurn(a: T, b: T, nowMs: number): number {
     return (
       this.#risenLevel(b, nowMs) - this.#risenLevel(a, nowMs) ||

@@ -12,7 +12,7 @@ import { type Client, compare, compareService, FairQueue, type Flow, levels } fr
 import { type FinishReason, Sequence, type SequenceOptions } from "./sequence.ts";
 import { BESIDE_ANSWER, type PromptTokens } from "./step-size.ts";
 
-/** Decoding sequences per prompt above which streams outweigh prompts (`besideTokens`). */
+/** Decoding sequences per prompt above which inter-token latency outweighs prefill throughput (`besideTokens`). */
 const STREAMS_A_PROMPT = 12;
 
 export type SchedulerOptions = {
@@ -22,9 +22,9 @@ export type SchedulerOptions = {
   /** Maximum tokens per step; at least maxBatch. */
   tokenBudget: number;
   /**
-   * Token budget of a step with at least STREAMS_A_PROMPT decoding sequences per prompt; prefill keeps at least one
-   * block of it. With more than one prompt per that many streams, prefill throughput outweighs inter-token latency:
-   * chunks no longer shrink with depth.
+   * Token budget of a step with at least STREAMS_A_PROMPT decoding sequences per prompt, at least one block of it for
+   * prefill. With fewer per prompt and several prompts, prefill throughput outweighs inter-token latency: chunks no
+   * longer shrink with depth.
    */
   besideTokens?: number | undefined;
   /**
@@ -39,7 +39,7 @@ export type SchedulerOptions = {
   lookback: number;
   /** Maximum sequence length of the model. */
   maxLength: number;
-  /** Maximum length of sequences that are computed as short ones; a longer one is recomputed from its first token. */
+  /** Maximum length for longrope's short factors; a longer sequence is recomputed from its first token. */
   originalLength?: number | undefined;
   maxWaiting: number;
   maxWaitingTokens: number;
@@ -54,9 +54,9 @@ export type Row = {
   sequence: Sequence;
   start: number;
   count: number;
-  /** The slots that its recurrent state is read from and written to. */
+  /** Slots that the sequence's recurrent state is read from and written to. */
   move?: SlotMove | undefined;
-  /** Sequences that sample at the row's last position: none inside a prompt; at its end, forks too. */
+  /** Sequences that sample at the row's last position: none within a prompt, with the forks at its end. */
   samples: readonly Sequence[];
 };
 
@@ -66,7 +66,7 @@ export type Batch = {
   /** Block copies (copy-on-write) to make before the step writes. */
   copies: readonly BlockCopy[];
   preempted: number;
-  /** Its prompt tokens, weighted by cost: in tokens at the start of a context. */
+  /** Prompt tokens of the step, weighted by cost: a token at the start of a context costs 1. */
   prompt: Readonly<PromptTokens>;
 };
 
@@ -93,9 +93,9 @@ export class Scheduler {
   readonly #originalLength: number;
   readonly #waiting = new FairQueue<Sequence>();
   #waitingTokens = 0;
-  /** In order of standing. */
+  /** Running sequences in order of standing, the highest first. */
   readonly #running: Sequence[] = [];
-  /** Batch places reserved for forks of steps in flight. */
+  /** Places in the batch reserved for forks of steps in flight. */
   #reserved = 0;
   #order = 0;
   #step = 0;
@@ -124,7 +124,7 @@ export class Scheduler {
     return this.#running.length === 0 && this.#waiting.length === 0 && this.#inFlight === 0;
   }
 
-  /** Queues a request of one or more sequences with the same prompt, or returns the reason for refusing it. */
+  /** Queues a request, which is one or more sequences with the same prompt; returns the reason if it is refused. */
   submit(options: readonly SequenceOptions[]): Sequence[] | Refusal {
     const { prompt, client } = options[0]!;
     if (prompt.length >= this.#maxLength) return "too_long";
@@ -154,7 +154,7 @@ export class Scheduler {
    */
   next(isStalled: (sequence: Sequence) => boolean = () => false): Batch | undefined {
     const step = new StepBuilder(this.#options, isStalled);
-    // Preemption needs a sequence whose blocks no step in flight uses.
+    // Preemption needs a sequence whose blocks are not used by a step in flight, so wait for the steps to land.
     if (this.#inFlight > 0) {
       if (!this.#canDecode() || this.#outranked(step)) return undefined;
     } else {
@@ -227,7 +227,7 @@ export class Scheduler {
     return outcomes;
   }
 
-  /** Throws unless every block is accounted for. */
+  /** Throws unless every block and slot has exactly the references that these sequences account for. */
   check(inFlight: readonly Batch[] = []): void {
     const rows = inFlight.flatMap((batch) => batch.rows);
     const holders = new Set([
@@ -260,7 +260,7 @@ export class Scheduler {
 
   // ---- Planning
 
-  /** A named client may use at most half of the remaining queue, so that others are not refused. */
+  /** Whether a request may wait. A named client may use at most half of the remaining queue. */
   #canWait(tokens: number, client: string | undefined): boolean {
     const { maxWaiting, maxWaitingTokens } = this.#options;
     const places = maxWaiting - this.#waiting.length;
@@ -272,7 +272,7 @@ export class Scheduler {
   }
 
   #decodes(sequence: Sequence): boolean {
-    // A token in flight may already be its last.
+    // The token in flight may be the sequence's last.
     const more = sequence.generated + sequence.unread < sequence.maxTokens;
     const room =
       sequence.launched < this.#maxLength &&
@@ -365,7 +365,7 @@ export class Scheduler {
     this.#launch(sequence, this.#cache.stride(sequence, launched, count), step);
   }
 
-  /** The lowest-standing sequence not in flight; those preempted too often come last. */
+  /** Returns the sequence to preempt: the lowest standing one not in flight, preferably not preempted too often. */
   #victim(spared?: Sequence): Sequence | undefined {
     const able = this.#running.filter((each) => each !== spared && each.inFlight === 0);
     const { maxPreemptions } = this.#options;
@@ -386,8 +386,8 @@ export class Scheduler {
   }
 
   /**
-   * The running sequence to preempt for the next waiting one: the lowest standing of a lower level, or one of a
-   * client that has been served more and holds more places. Undefined while the batch has a free place.
+   * Returns the running sequence to preempt for the next waiting one: the lowest standing one of a lower level, or
+   * one whose client has been served more and has more sequences running. Undefined if the waiting sequence fits.
    */
   #outranked(step: StepBuilder): Sequence | undefined {
     const next = this.#waiting.next(step.nowMs, step.isStalled);
@@ -400,7 +400,7 @@ export class Scheduler {
     const fairPlaces = (places.get(next.flow.client) ?? 0) + 1;
     return this.#running.findLast((sequence) => {
       if (sequence.preemptions >= this.#options.maxPreemptions) return false;
-      // Aging may have raised it above the waiting sequence: then it stays.
+      // If aging has raised the running sequence above the waiting one, it is not preempted.
       if (sequence.level < level && compare(next, sequence) < 0) return true;
       const isBehind = sequence.level <= level && compareService(next.flow, sequence.flow) < 0;
       return isBehind && places.get(sequence.flow.client)! > fairPlaces;
@@ -421,7 +421,7 @@ export class Scheduler {
     return !this.#isFull && this.#room(next, step).isEnough;
   }
 
-  /** The prefix hit of a sequence, the size of its first chunk, and whether there are blocks for that. */
+  /** Looks up the sequence's prefix hit, the size of its first chunk, and whether there are blocks for that chunk. */
   #room(next: Sequence, step: StepBuilder) {
     const hit = this.#cache.lookup(next);
     const count = Math.min(step.fitting(next, hit.tokens), this.#cache.maxStride);
@@ -429,7 +429,7 @@ export class Scheduler {
     return { hit, count, isEnough: this.#cache.canBegin(hit, count, watermark) };
   }
 
-  /** Starts a waiting sequence if a place and blocks are free, and returns whether it did. */
+  /** Starts a waiting sequence if the batch and the blocks have room; returns whether it did. */
   #admit(next: Sequence, step: StepBuilder): boolean {
     if (step.isShort || this.#isFull) return false;
     const { hit, count, isEnough } = this.#room(next, step);
@@ -452,7 +452,7 @@ export class Scheduler {
     sequence.launched = hit.tokens;
   }
 
-  /** Restarts the prefill of a running sequence that has grown past the original length, as a long one. */
+  /** Restarts the prefill of a sequence that has outgrown the original length, with longrope's long factors. */
   #lengthen(sequence: Sequence): void {
     if (sequence.state !== "running" || sequence.isLong) return;
     if (sequence.length <= this.#originalLength) return;
@@ -475,7 +475,7 @@ export class Scheduler {
     step.add({ sequence, start, count, move, samples });
   }
 
-  /** The sequence itself and, at the end of its prompt, as many forks as the batch has places for. */
+  /** Returns the sequence itself and, at the end of its prompt, as many forks as fit in the batch. */
   #samples(sequence: Sequence): Sequence[] {
     if (sequence.forks.length === 0) return [sequence];
     const places = this.#options.maxBatch - this.#running.length - this.#reserved;
@@ -501,7 +501,7 @@ export class Scheduler {
     sequence.unread -= 1;
     if (sequence.state !== "running") return undefined;
     if (token === "late") {
-      // Recompute its last position to sample it again.
+      // Recompute the sequence's last position to sample it again.
       sequence.computed = this.#cache.stepBack(sequence, row.start, row.move);
       sequence.launched = sequence.computed;
       return undefined;
@@ -516,7 +516,7 @@ export class Scheduler {
     return { sequence, token, finished };
   }
 
-  /** Unpublishes the blocks it computed, so that no other sequence hits them. */
+  /** Ends the sequence and unpublishes its blocks, so that no other sequence hits them. */
   #endWithError(sequence: Sequence): Outcome | undefined {
     if (sequence.state === "finished") {
       this.#release(sequence);
@@ -561,7 +561,7 @@ export class Scheduler {
     sequence.state = "finished";
     sequence.finished = reason;
     this.#release(sequence);
-    // Forks that waited for its prompt now prefill it themselves.
+    // Forks that waited for the sequence's prompt now prefill it themselves.
     this.#enqueueForks(sequence);
   }
 
@@ -580,7 +580,7 @@ class StepBuilder {
   readonly nowMs: number;
   readonly isStalled: (sequence: Sequence) => boolean;
   preempted = 0;
-  /** Whether a sequence was preempted for blocks. */
+  /** Whether blocks ran out, so that a sequence was preempted. */
   isShort = false;
   readonly #sizes: Readonly<PromptTokens>;
   readonly #lookback: number;
@@ -588,10 +588,10 @@ class StepBuilder {
   #left: number;
   /** Remaining fraction of the target time for prefill. */
   #share = 1;
-  /** The flow whose prompt was first to complete in this step; other flows then have only `#shareBeside` left. */
+  /** Flow whose prompt was first to complete in this step; all other flows share `#shareBeside`. */
   #answered: Flow<Sequence> | undefined;
   #shareBeside = BESIDE_ANSWER;
-  /** Whether a sequence decodes in this step, so that its duration is an inter-token latency. */
+  /** Whether a sequence decodes in this step, which makes the step's duration an inter-token latency. */
   #isShared = false;
   /** Whether prefill throughput outweighs inter-token latency. */
   #isHurried = false;
@@ -617,7 +617,7 @@ class StepBuilder {
     return this.#left < 1 || this.#share <= 0;
   }
 
-  /** Number of tokens that fit of a prompt, from `start` on. */
+  /** Number of tokens of a prompt, from `start` on, that fit in the step. */
   fitting({ kind, flow, length, unread }: Sequence, start: number): number {
     const isBeside = this.#isBeside(flow);
     const share = isBeside ? Math.min(this.#shareBeside, this.#share) : this.#share;
@@ -651,7 +651,7 @@ class StepBuilder {
     return this.#answered !== undefined && this.#answered !== flow;
   }
 
-  /** Cost of a prompt token at `start`. Without decoding sequences, large chunks are best: the depth is ignored. */
+  /** Cost of a prompt token at `start`. Depth counts only while sequences decode; otherwise large chunks are best. */
   #price(start: number): number {
     return this.#isShared && !this.#isHurried ? 1 + start / this.#lookback : 1;
   }

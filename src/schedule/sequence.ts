@@ -19,17 +19,17 @@ export type SequenceOptions = {
   /** The API key; sequences without one count as one client. */
   client?: string | undefined;
   arrivalMs: number;
-  /** Tokens that end it. */
+  /** Tokens that end the sequence. */
   stopTokens: ReadonlySet<number>;
   /** Stop tokens are ignored before this many generated tokens. */
   minTokens: number;
-  /** Parent of its first block's key: hashed from the model and a salt. */
+  /** Parent key of the first block's key: a hash of the model and a salt. */
   rootKey: string;
-  /** Prefills its whole prompt, without prefix hits. */
+  /** Whether to prefill the whole prompt, without prefix hits. */
   fresh?: boolean;
-  /** Computes log-probabilities of every prompt token. */
+  /** Whether to compute log-probabilities of every prompt token. */
   scored?: boolean;
-  /** Its token mask may be late, so that a position must be recomputed. */
+  /** Whether a token mask may be late, so that a position must be recomputed. */
   revisable?: boolean;
 };
 
@@ -54,7 +54,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
   finished: FinishReason | undefined;
   level: number;
   queuedMs: number;
-  /** Its blocks, and the slot of its recurrent state. */
+  /** Blocks of the sequence, and the slot of its recurrent state. */
   readonly held: Held;
   /** Tokens whose keys, values and state have been computed. */
   computed = 0;
@@ -62,14 +62,14 @@ export class Sequence implements Waiting<Sequence>, Cached {
   launched = 0;
   /** Tokens that steps in flight will generate. */
   unread = 0;
-  /** Number of steps in flight that use its blocks. */
+  /** Number of steps in flight that use the sequence's blocks. */
   inFlight = 0;
-  /** Prompt tokens that hit the prefix cache at its first admission. */
+  /** Prompt tokens that hit the prefix cache when the sequence was first admitted. */
   cachedTokens: number | undefined;
-  /** Why the hit was not longer. */
+  /** Why the prefix hit was not longer. */
   miss: PrefixMiss | undefined;
   preemptions = 0;
-  /** The sequence is longer than the model's original length, so all its tokens have longrope's long factors. */
+  /** Whether the sequence exceeds the model's original length, so that all its tokens use longrope's long factors. */
   isLong = false;
 
   #rootKey: string;
@@ -110,7 +110,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     return this.#length - this.promptLength;
   }
 
-  /** Tokens known or in flight but not launched: 1 while decoding, more in prefill. */
+  /** Known tokens and tokens in flight that no step has launched yet: 1 while decoding, more in prefill. */
   get pending(): number {
     return this.#length + this.unread - this.launched;
   }
@@ -128,19 +128,19 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#tokens[this.#length++] = token;
   }
 
-  /** Turns a short sequence into a long one, which shares prefixes only with long ones. */
+  /** Turns a short sequence into a long one, which shares prefixes only with other long ones. */
   lengthen(): void {
     this.isLong = true;
     this.#rootKey = rootKey(this.#rootKey, "long");
     this.#keys = [];
   }
 
-  /** Hashes the keys of all blocks that are full after `computed` tokens, ahead of their use. */
+  /** Hashes the keys of all blocks that are full after `computed` tokens, before they are needed. */
   hash(computed: number): void {
     this.key(Math.floor(Math.min(computed, this.#length) / BLOCK_TOKENS) - 1);
   }
 
-  /** The prefix key of block `index`, which must be full of known tokens; -1 is the root. */
+  /** Returns the prefix key of block `index`, whose tokens must all be known; -1 is the root. */
   key(index: number): string {
     if (index < 0) return this.#rootKey;
     for (let i = this.#keys.length; i <= index; i++) {

@@ -1,6 +1,6 @@
 // Learns how many prompt tokens a step may prefill from the durations of past steps. A step cannot be interrupted:
 // new requests and all streams wait for it. Scored prompts (log-probabilities of every token) cost far more per
-// token, so they have a size of their own.
+// token, so the size of a step with scored prompts is learned separately.
 //
 // Sizes are powers of two, so that few kernel shapes occur. A size starts small, doubles while a step of twice the
 // size would stay well below the target time, and shrinks at once when a step exceeds it.
@@ -11,10 +11,10 @@ const GROWS_BELOW = 0.8;
 
 const START = 2 * BLOCK_TOKENS;
 
-/** Fraction of a step's prefill left to other flows once a prompt completes: its first token waits for them. */
+/** Fraction of a step's prefill left to other flows once a prompt completes: the step delays its first token. */
 export const BESIDE_ANSWER = 1 / 8;
 
-/** Prompt tokens by cost. */
+/** Prompt tokens, separately for plain and for scored prompts. */
 export type PromptTokens = { plain: number; scored: number };
 
 export class StepSizes implements Readonly<PromptTokens> {
@@ -32,7 +32,7 @@ export class StepSizes implements Readonly<PromptTokens> {
     this.#most = 2 ** Math.ceil(Math.log2(Math.max(tokenBudget / BESIDE_ANSWER, START)));
   }
 
-  /** Records that a step with these prompt tokens took `ms`. The kind with the larger share of the step is adjusted. */
+  /** Adjusts a size after a step with these prompt tokens took `ms`: the one that filled more of the step. */
   learn(computed: Readonly<PromptTokens>, ms: number): void {
     const shares = { plain: computed.plain / this.plain, scored: computed.scored / this.scored };
     const share = shares.plain + shares.scored;
@@ -41,7 +41,7 @@ export class StepSizes implements Readonly<PromptTokens> {
     this[kind] = this.#learned(this[kind], ms / share, ms);
   }
 
-  /** `fullMs`: estimated duration of a step filled to `size`. */
+  /** Returns the new size. `fullMs`: estimated duration of a step filled to `size`. */
   #learned(size: number, fullMs: number, ms: number): number {
     if (ms > this.#targetMs) {
       const halvings = Math.max(Math.ceil(Math.log2(fullMs / this.#targetMs)), 1);
