@@ -98,10 +98,7 @@ export type EngineOptions = {
   /** Whether prompts reuse the KV blocks of shared prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /**
-   * Whether to keep a dequantized copy of quantized weights, for steps with many rows (CUDA); by default if it is
-   * small.
-   */
+  /** CUDA: whether to keep a dequantized copy of the weights, for steps with many rows; by default if it is small. */
   keepUnpacked?: boolean | undefined;
   /** Whether to compile the kernels of all batch sizes during the load instead of at first use. */
   warmUp?: boolean | undefined;

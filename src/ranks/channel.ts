@@ -76,7 +76,7 @@ export class Channel {
   #handle(type: number, payload: Buffer): void {
     if (type === JSON_FRAME) this.#handleJson(payload.toString());
     else if (!this.isProved) this.close("the peer has not proved that it knows the secret");
-    // Copied, because the buffer belongs to the socket.
+    // The payload is copied, because the buffer belongs to the socket.
     else this.#events.onBytes(new Uint8Array(payload));
   }
 

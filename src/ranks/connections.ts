@@ -10,7 +10,7 @@ import type { Parallel } from "../model/weights/stages.ts";
 
 type Ranks = { backend: Backend; parallel: Parallel; areLocal: boolean };
 
-/** In order of preference. */
+/** Transports, the preferred one first. */
 const connections: readonly { name: Connections; connects(ranks: Ranks): boolean }[] = [
   // MLX's NCCL backend has no send and receive, which pipelines need.
   {
@@ -33,7 +33,7 @@ export function areLocal(): boolean {
 /** The address and the ring port of each rank. */
 export type Places = { addresses: readonly string[]; ports: readonly number[] };
 
-/** The variables of every rank, after writing MLX's host file. */
+/** Writes MLX's host file; returns the environment variables that every rank gets. */
 export function connectionVariables(
   file: string,
   { addresses, ports }: Places,
@@ -47,7 +47,7 @@ export function connectionVariables(
   };
 }
 
-/** Additional variables if all ranks are local: the path of a shared file, in memory if possible. */
+/** Returns additional variables if all ranks are local: the path of a shared file, in memory if possible. */
 export function memoryVariables(): { MLX_SERVE_RANK_MEMORY: string } {
   const folder = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
   const name = `mlx-serve-ranks-${randomBytes(8).toString("hex")}`;

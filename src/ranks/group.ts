@@ -1,5 +1,5 @@
-// The server's group of ranks: local processes, which it starts, and processes of other hosts, which join. If one is
-// lost, all ranks are ended and a new group is formed, because the others' state is useless without it.
+// The server's group of ranks: local processes, which it starts, and processes of other hosts, which join. If one
+// rank is lost, all others are ended and a new group is formed, because their state is useless without it.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
@@ -20,11 +20,11 @@ import {
 import { SshRank } from "./ssh.ts";
 
 export type RankHost = {
-  /** Its address for connections with other ranks, in both directions. */
+  /** Address of the host for connections with other ranks, in both directions. */
   address: string;
-  /** Whether this server starts it as a child process. */
+  /** Whether this server starts the rank as a child process. */
   isLocal: boolean;
-  /** The ssh host to start it on. A rank that is neither local nor started over ssh joins by itself. */
+  /** Name of the host for ssh, if the server starts the rank. Any other rank that is not local joins by itself. */
   ssh?: string | undefined;
 };
 
@@ -36,12 +36,12 @@ export type RankGroupOptions = {
   version: string;
   /** Address at which ranks reach the server; port 0 picks a free one. */
   control: { hostname: string; port: number };
-  /** The ring port of each rank; by default free ports of this machine. */
+  /** Port of each rank for MLX's ring; by default free ports of this machine. */
   ringPorts?: readonly number[] | undefined;
-  /** Runs this program; the verb `join` is appended. */
+  /** Command that starts a local rank; the verb `join` is appended. */
   command: readonly string[];
   env: Readonly<Record<string, string | undefined>>;
-  /** Additional variables of one rank. */
+  /** Returns additional environment variables of one rank. */
   envOf?: (rank: number) => Readonly<Record<string, string>>;
   onChange?: (status: GroupStatus) => void;
 };
@@ -67,14 +67,14 @@ type Member = {
   channel?: Channel | undefined;
   heardMs: number;
   state: RankState;
-  /** Usable memory, once it is ready. */
+  /** Usable memory of the rank, once it is ready. */
   usableBytes?: number | undefined;
 };
 
 const CHECK_MS = 500;
 /** How long to wait for a process to exit after its connection has ended, to learn its exit code. */
 const EXIT_MS = 300;
-/** Delay before a new group is started. */
+/** Delay before a new group is started after a loss. */
 const AGAIN_MS = 1000;
 /** How long local ranks may take to start. */
 const START_MS = 30_000;
@@ -156,13 +156,13 @@ export class RankGroup {
     };
   }
 
-  /** Why this model cannot be computed, if a rank refuses it. */
+  /** Returns why the ranks cannot compute this model, if one of them refuses it. */
   refusalOf(model: string): string | undefined {
     const member = this.#members[this.#refusals.get(model) ?? -1];
     return member && `${nameOf(member)} has different model files, or cannot read them`;
   }
 
-  /** Creates a mailbox for an engine Worker, in place of the previous Worker's. */
+  /** Creates the mailbox of a new engine Worker and closes the previous Worker's. */
   connect(): Mailbox {
     this.#user?.port.close();
     this.#user = undefined;
@@ -223,7 +223,7 @@ export class RankGroup {
     this.#changed();
   }
 
-  /** Called once: later these ranks join again by themselves. */
+  /** Starts ranks on hosts over ssh. Called once: if lost, these ranks join again by themselves. */
   #startOverSsh(): void {
     const { hosts, secret } = this.#options;
     const addresses = hosts.map(({ address }) => address);
@@ -286,7 +286,7 @@ export class RankGroup {
     channel.sendJson({ kind: "challenge", nonce });
   }
 
-  /** Waits briefly for the process to exit, because its exit code tells more than the connection. */
+  /** Handles a rank's end, after a short wait for its exit code, which tells more than the connection. */
   async #leave(member: Member, reason: string): Promise<void> {
     if (member.process) await Promise.race([member.process.exited, Bun.sleep(EXIT_MS)]);
     if (!this.#members.includes(member)) return;
@@ -296,7 +296,7 @@ export class RankGroup {
     this.#lose(`${nameOf(member)} ${signal ?? code ?? `has disconnected: ${reason}`}`);
   }
 
-  /** Admits a rank that proves the secret; undefined if it is refused. */
+  /** Admits a rank that proves that it knows the secret; returns undefined if the rank is refused. */
   #greet(channel: Channel, hello: Hello, nonce: string): Member | undefined {
     const { secret, version } = this.#options;
     const refuse = (reason: string) => {
@@ -346,7 +346,7 @@ export class RankGroup {
 
   #check(): void {
     const now = Date.now();
-    // This process itself may have been suspended.
+    // This process itself may have been suspended, so that no rank was heard.
     const wasAway = now - this.#checkedMs > SILENCE_MS / 2;
     this.#checkedMs = now;
     if (wasAway) for (const member of this.#members) member.heardMs = now;
@@ -374,13 +374,13 @@ export class RankGroup {
     this.#changed();
   }
 
-  /** SIGKILL, because a rank may be stuck in a collective forever. */
+  /** Ends the local ranks with SIGKILL, because a rank may be stuck in a collective forever. */
   async #endRanks(): Promise<void> {
     const members = this.#members.splice(0);
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
-    // Ranks remove the file once all are connected: it remains if they were not.
+    // Ranks remove the file once all have connected it, so it remains if some have not.
     if (this.#memory) rmSync(this.#memory, { force: true });
   }
 

@@ -9,10 +9,10 @@ const Hosts = z
   .array(z.object({ ssh: Ssh.optional(), ips: z.array(z.string().min(1)).min(1) }))
   .min(2);
 
-/** The address of a rank's machine, and its name for ssh. */
+/** Host of a rank: its address, and its name for ssh. */
 export type Host = { address: string; ssh?: string | undefined };
 
-/** The host of each rank. */
+/** Reads the host of each rank from a host file. */
 export function readHosts(path: string): Host[] {
   const problem = (reason: string) => new Error(`${path}: ${reason}`);
   let json: unknown;
@@ -28,7 +28,7 @@ export function readHosts(path: string): Host[] {
   return data.map(({ ips, ssh }) => ({ address: ips[0]!, ssh }));
 }
 
-/** Ranks reach the server at this port of the first host, and each other at the following ports. */
+/** Port of the first host at which ranks reach the server; ranks reach each other at the ports that follow. */
 export const DEFAULT_PORT = 32322;
 
 export function ringPorts(count: number, control: number): number[] {

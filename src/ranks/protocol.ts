@@ -26,7 +26,7 @@ export type ToRank =
   | ({ kind: "load" } & RankLoad)
   | { kind: "unload"; model: string }
   | { kind: "step"; model: string; inputs: StepInputs }
-  /** Draws the rows of the oldest unread step that look back. */
+  /** Draws the samples that need `lookBack` in the oldest unread step. */
   | { kind: "draw"; model: string; lookbacks: readonly Lookback[] }
   /** Reads the oldest unread step: the first rank replies with its outputs. */
   | { kind: "read"; model: string };
@@ -39,9 +39,9 @@ export type FromRank =
   | { kind: "loaded"; model: string; weightBytes: number; kvBytes: number }
   | { kind: "outputs"; model: string; outputs: StepOutputs; traffic: Traffic };
 
-/** From the server's main thread to the engine Worker: the state of the group, and messages of ranks. */
+/** From the server's main thread to the engine Worker: the group's state, and messages of ranks. */
 export type ToRankUser =
-  /** `memory`: usable bytes of each rank. */
+  /** All ranks have joined and connected; `memory`: usable bytes of each rank. */
   | { kind: "formed"; memory: readonly number[] }
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
@@ -50,10 +50,10 @@ export type ToRankUser =
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
   | { kind: "giveUp"; reason: string }
-  /** The rank that refuses a model; undefined once none does. */
+  /** The given rank refuses the model; undefined once none does. */
   | { kind: "refused"; model: string; rank: number | undefined };
 
-/** Between the main threads, as JSON. */
+/** Messages between the main threads of server and rank, as JSON. */
 export type Hello = { kind: "hello"; rank: number; nonce: string; proof: string; version: string };
 export type ToRankProcess =
   | { kind: "challenge"; nonce: string }

@@ -11,7 +11,7 @@ import type { RankProcess } from "./group.ts";
 import { ALIVE_MS, type ToRankProcess } from "./protocol.ts";
 import type { FromRankThread } from "./thread.ts";
 
-/** Returns when the connection has ended, with the reason. */
+/** Runs the rank; returns the reason once the connection has ended. */
 export async function runRank(
   { rank, server, secret }: RankProcess,
   setup: WorkerSetup,

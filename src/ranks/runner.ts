@@ -7,10 +7,10 @@ import { StageRunner } from "../model/run/stage-runner.ts";
 import type { StateStore } from "../model/state/state-store.ts";
 import type { Parallel } from "../model/weights/stages.ts";
 
-/** Steps in flight if tensor parallel: the next is queued before the last is read, so that ranks never wait. */
+/** Maximum steps in flight of tensor parallel: one is queued before the last is read, so that ranks never wait. */
 const STEPS = 2;
 
-/** In a pipeline only the first rank handles tokens and samples; the others are stages. */
+/** Returns the runner of a rank. In a pipeline only the first rank handles tokens and samples. */
 export function rankRunner(
   device: Compute & StepPolicy & HostTransfer,
   model: Model,
@@ -22,7 +22,7 @@ export function rankRunner(
   return new Runner(device, model, store, undefined, { isStage: true });
 }
 
-/** Maximum steps in flight, and the number of pipeline stages, if any. */
+/** Returns the maximum number of steps in flight, and the number of pipeline stages, if any. */
 export function stepsOnRanks(parallel: Parallel, size: number) {
   return parallel === "pipeline" ? { depth: size, stages: size } : { depth: STEPS };
 }

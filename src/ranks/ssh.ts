@@ -1,5 +1,5 @@
-// A rank that the server starts on another host over ssh. It reads its invitation from standard input, and ends when
-// that is closed: with this process or with the connection.
+// Starts a rank on another host over ssh. The rank reads its invitation from standard input, and ends when that
+// closes: when this process or the connection ends.
 import { z } from "zod";
 
 /** The input of `mlx-serve join --stdin`: one line of JSON. */
@@ -25,7 +25,7 @@ export class SshRank {
   #process: Bun.Subprocess<"pipe", "ignore", "pipe"> | undefined;
   #isStopped = false;
 
-  /** Starts the rank, and again whenever it ends, after a call of `onFailure` with the reason. */
+  /** Starts the rank, and restarts it whenever it ends, after a call of `onFailure` with the reason. */
   constructor(host: string, invitation: Invitation, onFailure: (reason: string) => void) {
     this.#host = host;
     this.#invitation = invitation;

@@ -33,7 +33,7 @@ type Loaded = {
   free(): void;
 };
 
-/** Collectives are measured in one of this many steps: a measured step is slower. */
+/** Collectives are measured in one of this many steps, because measuring slows a step down. */
 const MEASURED = 64;
 let steps = 0;
 
@@ -88,7 +88,7 @@ function handle(message: ToRank): void {
   }
 }
 
-/** Adds the traffic of `work` to the model's. */
+/** Runs `work`, and adds its traffic to the model's. */
 function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   const before = { ...group.traffic };
   const made = work();
@@ -97,7 +97,7 @@ function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   return made;
 }
 
-/** The group for this division. All ranks connect it at the same message. */
+/** Returns the group for this division. All ranks connect a new group while they handle the same message. */
 function groupFor(parallel: Parallel): MlxGroup {
   const kind = connectionsOf({ backend, parallel, areLocal: areLocal() });
   return groups.getOrInsertComputed(kind, () => new MlxGroup(kind, backend));

@@ -1,5 +1,5 @@
-// Bookkeeping of one model's requests: the sequences of each, their sampling, the log-probabilities or vectors
-// read from their prompts, and the events for the main thread.
+// Bookkeeping of one model's requests: their sequences and sampling, the log-probabilities or vectors read from their
+// prompts, and the events for the main thread.
 import type { EngineEvent, EngineRequest, Sampling } from "../engine/protocol.ts";
 import type { StepEvents } from "../engine/step-events.ts";
 import type { Matcher, Matchers } from "../grammar/matchers.ts";
@@ -16,9 +16,9 @@ export type Answer = Wanted & {
   readonly index: number;
   readonly name: string | undefined;
   readonly matcher: Matcher | undefined;
-  /** When its first step was launched. */
+  /** Time at which the answer's first step was launched. */
   startMs?: number;
-  /** Its token mask was late: it is stalled until the step without the mask has landed. */
+  /** Whether the token mask was late: the answer is stalled until the step without the mask has landed. */
   missedMask?: boolean;
   readonly scores: Score[];
   sum?: Float32Array;
@@ -29,7 +29,7 @@ export class Answers {
   readonly #requests = new Map<number, readonly Sequence[]>();
   /** Number of answers with a grammar. */
   #constrained = 0;
-  /** A prompt is counted at the first token of its request. */
+  /** Prompt tokens of all requests; a prompt is counted at the first token of its request. */
   promptTokens = 0;
   cachedTokens = 0;
   generatedTokens = 0;
@@ -43,7 +43,7 @@ export class Answers {
     return this.#requests.has(id);
   }
 
-  /** The sequences of a request, in the order of its answers. */
+  /** Returns the sequences of a request, in the order of its answers. */
   sequences(id: number): readonly Sequence[] {
     return this.#requests.get(id) ?? [];
   }
@@ -79,7 +79,7 @@ export class Answers {
     });
   }
 
-  /** Predicate: a sequence or one of its forks waits for a token mask. Undefined without grammars. */
+  /** Returns whether a sequence or one of its forks waits for a token mask; undefined without grammars. */
   get isStalled(): ((sequence: Sequence) => boolean) | undefined {
     if (this.#constrained === 0) return undefined;
     return (sequence) =>
@@ -100,7 +100,7 @@ export class Answers {
   addSum({ sequence, start, sum }: PromptSum): void {
     const answer = this.#answers.get(sequence);
     if (!answer) return;
-    // A preempted sequence starts over.
+    // A preempted sequence computes its prompt anew, so its earlier sum is dropped.
     const before = start > 0 ? answer.sum : undefined;
     answer.sum = before ? sum.map((value, i) => value + before[i]!) : sum;
   }
@@ -171,7 +171,7 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
   return pooling && { kind: "vector", pooling };
 }
 
-/** Reads penalties and the token mask for the next draw. Call it before a later step of the sequence is launched. */
+/** Reads penalties and the token mask for the next draw. Called before a later step of the sequence is launched. */
 function lookBackOf(
   sequence: Sequence,
   sampling: Sampling,

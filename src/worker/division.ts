@@ -6,7 +6,7 @@ import type { LoadOptions } from "../model/load.ts";
 import type { LayerSplit } from "../model/weights/stages.ts";
 import { sketchParts } from "./step-needs.ts";
 
-/** The ranks of a model, how many of them share this machine, and the memory of each once known. */
+/** Ranks of a model: their number, how many of them share this machine, and each one's memory once known. */
 export type Ranks = {
   size: number;
   localSize: number;
@@ -14,7 +14,7 @@ export type Ranks = {
   memory?: readonly number[] | undefined;
 };
 
-/** A division, as options of a load. */
+/** How a model is divided, as options of a load. */
 export type Parts = {
   group: Group;
   parallel: Parallel;
@@ -38,7 +38,7 @@ export function divide(device: Device, path: string, kind: Kind, ranks: Ranks): 
   if (parallel !== "auto") return partsOf(parallel);
   if (division.layers) return partsOf("pipeline");
   const weightsOf = (parts?: Parts) => sketchParts(device, path, { ...kind, ...parts }).weightBytes;
-  /** Undefined if the layers cannot be divided; the load reports any other error. */
+  /** Returns undefined if the layers cannot be divided; the load reports any other error. */
   const pipeline = () => {
     const parts = partsOf("pipeline");
     try {

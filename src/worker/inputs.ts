@@ -10,35 +10,35 @@ import type { Sequence } from "../schedule/sequence.ts";
 
 /** An output of a prompt other than its next token. */
 export type PromptReading =
-  /** The log-probability of each token, with the `top` most likely alternatives. */
+  /** Log-probabilities of each prompt token, with the `top` most likely alternatives. */
   | { kind: "scores"; top: number }
-  /** The hidden state of its last token, or the mean over all tokens. */
+  /** Hidden state of the prompt's last token, or the mean over all tokens. */
   | { kind: "vector"; pooling: Pooling };
 
 /** How to sample a sequence, and what to read from its prompt. */
 export type Wanted = {
   readonly sampling: SampleRow["sampling"];
-  /** Token counts and mask for the next draw, with penalties or a grammar. Needs all previous tokens. */
+  /** Reads token counts and mask for a draw with penalties or a grammar; needs all previous tokens. */
   readonly lookBack?: ((deadlineMs: number) => Lookback) | undefined;
   readonly reading?: PromptReading | undefined;
-  /** Index of its sample in the last step that draws for it. */
+  /** Index of the sequence's sample in the last step that draws for the sequence. */
   sample?: number;
 };
 
 export type PromptScores = { sequence: Sequence; start: number; scores: Score[] };
 
-/** Sum of the hidden states of one chunk; the sequence's vector is the sum over all chunks. */
+/** Sum of the hidden states of one prompt chunk; the sequence's vector is computed from the sum over all chunks. */
 export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array };
 
 export type Prepared = {
   inputs: StepInputs;
-  /** Sequences whose samples look back, in sample order. */
+  /** Sequences whose samples need `lookBack`, in sample order. */
   lookingBack: readonly Sequence[];
-  /** Reorders the outputs to the batch's samples. */
+  /** Reorders the step's outputs to the order of the batch's samples. */
   restore(outputs: StepOutputs): { sampled: Sampled[]; scored: PromptScores[]; sums: PromptSum[] };
 };
 
-/** If a sequence's last token is not known yet, `fed` names the previous step's sample that draws it. */
+/** Prepares a step's inputs. If a sequence's last token is not known yet, `fed` names the sample that draws it. */
 export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted): Prepared {
   const firstSample: number[] = [];
   let sampleCount = 0;
@@ -112,7 +112,7 @@ export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted):
   };
 }
 
-/** Decoding rows by length, then prompt chunks in batch order. */
+/** Returns the order of the rows: decoding rows by length, then prompt chunks in batch order. */
 function orderOf(rows: readonly Row[]): Float64Array {
   // Rank and index packed into one number: sorting needs no compare function.
   const order = new Float64Array(rows.length);

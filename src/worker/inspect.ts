@@ -10,7 +10,7 @@ import { Scope } from "../mlx/scope.ts";
 
 export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boolean): EngineReport {
   const { backend, mlxVersion, device } = runtime;
-  // Does not open the device: the report must also work on one that cannot run models.
+  // The device is not opened: the report must also work on a device that cannot run models.
   const facts = deviceMemory[backend](device).facts();
   const { totalBytes, usableBytes } = facts;
   return {
@@ -24,7 +24,7 @@ export function inspect(runtime: Runtime, blas: Blas | undefined, measure: boole
   };
 }
 
-/** Best of ten runs of (512, 576) @ (576, 1536). */
+/** Measures a matmul of (512, 576) @ (576, 1536); returns the best of ten runs. */
 export function matmulGflops(
   [m, k, n]: readonly [number, number, number] = [512, 576, 1536],
 ): number {

@@ -4,7 +4,7 @@ import type { ModelEngine } from "./model-engine.ts";
 import type { Models } from "./models.ts";
 
 export type Inbox = {
-  /** The next message, or undefined if none arrives in time. */
+  /** Waits for the next message; returns undefined if none arrives in time. */
   next(timeoutMs: number): ToWorker | undefined;
   handle(message: ToWorker): void;
 };
@@ -12,13 +12,13 @@ export type Inbox = {
 /** Polling interval while every sequence waits for its token mask. */
 const MASK_POLL_MS = 1;
 
-/** Runs until the stop message. */
+/** Runs the loop until the stop message. */
 export function loop(models: Models, inbox: Inbox): void {
   let sleepMs = 0;
   while (handleAll(inbox, sleepMs)) sleepMs = stepAll(models) ? 0 : idleMs(models);
 }
 
-/** Handles all messages before a step, so that their requests join it. False at the stop message. */
+/** Handles all messages before a step, so that their requests join it. Returns false at the stop message. */
 function handleAll(inbox: Inbox, timeoutMs: number): boolean {
   for (let message = inbox.next(timeoutMs); message; message = inbox.next(0)) {
     if (message.kind === "stop") return false;
@@ -27,12 +27,12 @@ function handleAll(inbox: Inbox, timeoutMs: number): boolean {
   return true;
 }
 
-/** How long to sleep after no model could step: unless rows wait for masks, until a message. */
+/** How long to wait for a message after no model could step; short if token masks are awaited. */
 function idleMs(models: Models): number {
   return models.busy ? MASK_POLL_MS : models.idleMs;
 }
 
-/** Computes one step of every model with work. False if none had work or all rows were stalled. */
+/** Computes one step of every model with work. Returns false if none had work or all rows were stalled. */
 export function stepAll(models: Iterable<ModelEngine>): boolean {
   let hasStepped = false;
   for (const model of models) hasStepped = model.step() || hasStepped;

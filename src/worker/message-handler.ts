@@ -8,7 +8,7 @@ import type { Models } from "./models.ts";
 
 export type MessageHandlerParts = {
   models: Models;
-  /** The next message of the mailbox, or undefined if none arrives in time. */
+  /** Waits for the mailbox's next message; returns undefined if none arrives in time. */
   receive(timeoutMs: number): ToWorker | undefined;
   reply(message: FromWorker): void;
   inspect(measure: boolean): EngineReport;
@@ -16,7 +16,7 @@ export type MessageHandlerParts = {
 
 type Load = ToWorker & { kind: "load" };
 
-/** The server is shutting down. */
+/** Error of a load that is cancelled because the server is shutting down. */
 class LoadCancelledError extends Error {
   constructor() {
     super("the load was cancelled");
@@ -25,7 +25,7 @@ class LoadCancelledError extends Error {
 
 export class MessageHandler implements Inbox {
   readonly #parts: MessageHandlerParts;
-  /** Messages that arrived during a load and are handled after it, in order. */
+  /** Messages that arrive during a load and are handled after it, in order. */
   readonly #deferred: ToWorker[] = [];
   #refusesLoads = false;
 
@@ -77,7 +77,7 @@ export class MessageHandler implements Inbox {
         this.#refusesLoads = true;
         break;
       case "stop":
-        // Reached only during a load: cancel it. The loop then receives this message first.
+        // Reached only during a load, which is cancelled. The loop then receives this message first.
         this.#refusesLoads = true;
         this.#deferred.unshift(message);
         break;
@@ -91,7 +91,7 @@ export class MessageHandler implements Inbox {
       reply({ kind: "failed", id, message: `${model} is not loaded` });
       return;
     }
-    // Without matchers the answer would be generated unconstrained.
+    // Refused, because without matchers the answer would be generated unconstrained.
     if (request.grammar && !models.matchers.has(request.grammarLane ?? 0)) {
       reply({ kind: "failed", id, message: "no grammar thread is attached" });
       return;
@@ -104,7 +104,7 @@ export class MessageHandler implements Inbox {
     const { models } = this.#parts;
     const engine = models.get(model);
     const hasRequests = engine && engine.scheduler.running.length + engine.scheduler.waiting.length;
-    // Aborted requests may still have steps in flight.
+    // Lands the steps in flight that aborted requests may still have.
     while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine]);
     models.unload(model);
   }
@@ -127,7 +127,7 @@ export class MessageHandler implements Inbox {
     });
   }
 
-  /** Returns a callback for after each read: it runs the loaded models for as long as the read took. */
+  /** Returns a callback to call after each file read: it runs the loaded models for as long as the read took. */
   #othersDuring(load: Load): () => void {
     const { models } = this.#parts;
     let [now, owedMs] = [performance.now(), 0];
@@ -156,7 +156,7 @@ export class MessageHandler implements Inbox {
     }
   }
 
-  /** Whether to defer a message: loads run one at a time; messages of a model or request stay in order. */
+  /** Whether to defer a message: loads run one at a time, and messages about a model or request stay in order. */
   #mustWait(message: ToWorker, load: Load): boolean {
     if (message.kind === "load") return true;
     return [load, ...this.#deferred].some((earlier) => {

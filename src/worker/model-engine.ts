@@ -36,7 +36,7 @@ export type ModelEngineParts = {
   /** Default target time of a step with prompts. */
   stepMs: number;
   options: EngineOptions;
-  /** The grammar matchers of a lane; undefined until its grammar thread is attached. */
+  /** Returns the grammar matchers of a lane; undefined until the lane's grammar thread is attached. */
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
   /** Whether step reports list the tokens of each row. */
   isWatched?: () => boolean;
@@ -58,7 +58,7 @@ export class ModelEngine {
   readonly #pipeline: Pipeline;
   #steps = 0;
   #last: StepReport | undefined;
-  /** Read by `readLoad`, from any thread. */
+  /** Numbers of running and waiting answers, which `readLoad` reads from any thread. */
   readonly load = new SharedArrayBuffer(8);
   readonly #load = new Int32Array(this.load);
 
@@ -109,7 +109,7 @@ export class ModelEngine {
     if (!isKnown || named.some(isUnknown)) return "bad_token";
     const arrivalMs = this.#now();
     const reading = readingOf(request);
-    // Readings of every prompt token cannot skip a cached prefix.
+    // Scores and means are read from every prompt token, so a cached prefix cannot be skipped.
     const isWhole = reading?.kind === "scores" || reading?.pooling === "mean";
     const sequences = this.scheduler.submit(
       Array.from({ length: n }, () => ({
@@ -156,7 +156,7 @@ export class ModelEngine {
     return this.#answers.has(id);
   }
 
-  /** Runs until one step has landed. False if there is nothing to compute. */
+  /** Steps until one step has landed. Returns false if there is nothing to compute. */
   step(): boolean {
     return this.#pipeline.step();
   }
@@ -209,7 +209,7 @@ export class ModelEngine {
   }
 }
 
-/** A plain loop: a callback per token of a long prompt would delay its first token. */
+/** Whether all tokens are below `end`. A plain loop: callbacks for a long prompt would delay its first token. */
 function areBelow(end: number, tokens: Uint32Array): boolean {
   for (let i = 0; i < tokens.length; i++) if (tokens[i]! >= end) return false;
   return true;

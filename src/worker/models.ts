@@ -42,7 +42,7 @@ const RANKS_POLL_MS = 500;
 
 export class Models {
   readonly #openDevice: () => Device;
-  /** If set, ranks compute the models, and this Worker does not. */
+  /** Link to the ranks that compute the models; undefined if this Worker computes them. */
   readonly #ranks: RankLink | undefined;
   /** See ModelEngineParts. */
   readonly #onStep: (result: StepResult) => void;
@@ -64,7 +64,7 @@ export class Models {
     this.#onStep = onStep;
   }
 
-  /** How long the loop may sleep while no model is busy: until a message, unless ranks must be polled. */
+  /** How long the loop may wait for a message while no model is busy: forever, unless ranks must be polled. */
   get idleMs(): number {
     return this.#ranks ? RANKS_POLL_MS : Number.POSITIVE_INFINITY;
   }
@@ -87,7 +87,7 @@ export class Models {
     return this.#entries.getOrInsertComputed(name, make).info;
   }
 
-  /** On an error, frees everything allocated so far. */
+  /** Opens a model's engine; on an error, frees everything allocated so far. */
   #make(name: string, path: string, options: EngineOptions, hooks: LoadHooks): Entry {
     this.#device ??= this.#openDevice();
     const device = this.#device;
@@ -193,13 +193,13 @@ export class Models {
     device.memory.setCacheLimit(cacheBytes);
   }
 
-  /** Plans a model's memory without loading it. Throws what a load would. */
+  /** Plans a model's memory without loading it. Throws the errors of a load. */
   plan(path: string, options: EngineOptions): ModelPlan {
     this.#device ??= this.#openDevice();
     return planModel(this.#device, path, options, this.#ranks);
   }
 
-  /** Does nothing if the model is not loaded; throws while it has requests. */
+  /** Unloads a model, if it is loaded; throws while it has requests. */
   unload(name: string): void {
     const entry = this.#entries.get(name);
     if (!entry) return;
@@ -215,7 +215,7 @@ export class Models {
 
   free(): void {
     const entries = [...this.#entries.values()];
-    // Each `free` sets the limits anew, which must no longer count these models.
+    // Cleared first: each `free` sets MLX's limits anew, and they must no longer count these models.
     this.#entries.clear();
     for (const { free } of entries) free();
     this.#device?.free();

@@ -8,20 +8,20 @@ import type { Sequence } from "../schedule/sequence.ts";
 import type { Answer, Answers } from "./answers.ts";
 import { type Prepared, prepare } from "./inputs.ts";
 
-/** Computes steps: the model's runner, ranks, or a test's fake. */
+/** Computes steps; implemented by the model's runner, by ranks, and by fakes in tests. */
 export type StepRunner = {
   readonly forwards: number;
   /** Maximum steps in flight. */
   readonly depth: number;
-  /** Pipeline stages, each computing another step: no step takes tokens from one in flight. */
+  /** Number of pipeline stages, each of which computes a different step: no step takes tokens from one in flight. */
   readonly stages?: number | undefined;
-  /** `landOthers`: see `Runner.launch`. */
+  /** Launches a step; `landOthers` is explained at `Runner.launch`. */
   launch(inputs: StepInputs, landOthers: () => void): Launched;
   /** Whether a step can be launched now. Default: always. */
   isReady?(): boolean;
   /** Collectives between ranks, if the model runs on ranks. */
   readonly traffic?: Traffic;
-  /** The reason if all computed state was lost. Returned once per loss. */
+  /** Returns the reason if all computed state was lost, once per loss; otherwise undefined. */
   takeLoss?(): string | undefined;
   /** Whether a rank refuses the model, so that requests would wait forever. */
   readonly isRefused?: boolean;
@@ -40,10 +40,10 @@ type InFlight = {
   late: Answer[];
 };
 
-/** A step that has landed. With an error, all its sequences have ended. */
+/** A step that has landed. If it has an error, all its sequences have ended. */
 export type Landed = {
   batch: Batch;
-  /** Time since its launch, or since the previous step landed if that was later. */
+  /** Time since the launch, or since the previous step landed if that was later. */
   ms: number;
   reports: RowReport[] | undefined;
   outcomes: Outcome[];
@@ -80,11 +80,12 @@ export class Pipeline {
     return this.#inFlight.map(({ batch }) => batch);
   }
 
-  /** Launches steps up to the runner's depth and lands the oldest. False if there is nothing to compute. */
+  /** Launches steps up to the runner's depth and lands the oldest. Returns false if there is nothing to compute. */
   step(): boolean {
     const { runner, scheduler, answers, onLanded } = this.#parts;
     while (this.#inFlight.length < runner.depth && (runner.isReady?.() ?? true)) {
-      // All steps before the oldest were read, so it can be drawn now: the next step may take its tokens.
+      // All steps before the oldest have been read, so the oldest can be drawn now: the next step may take its
+      // tokens.
       if (this.#inFlight[0] && !runner.stages) this.#draw(this.#inFlight[0]);
       // A step that failed to launch or draw has no tokens for the next one.
       if (this.#inFlight.some(({ error }) => error !== undefined)) break;
@@ -129,7 +130,7 @@ export class Pipeline {
       const launched = runner.launch(prepared.inputs, () => {
         for (const step of this.#inFlight.splice(0)) onLanded(this.#land(step));
       });
-      // Hash block keys while the device computes: after landing, it would delay the step's tokens.
+      // Hash block keys while the device computes: hashing after landing would delay the step's tokens.
       for (const { sequence, start, count } of batch.rows) sequence.hash(start + count);
       return { batch, launchedMs, reports, prepared, launched, late: [] };
     } catch (error) {
@@ -137,7 +138,7 @@ export class Pipeline {
     }
   }
 
-  /** Waits for token masks while the device computes the step, and hardly longer: other rows would wait too. */
+  /** Draws a step. Waits for token masks hardly longer than the device computes: other rows would wait too. */
   #draw(step: InFlight): void {
     const { answers, nowMs } = this.#parts;
     const { launchedMs, prepared, launched, isDrawn } = step;
@@ -148,7 +149,7 @@ export class Pipeline {
     try {
       const lookbacks = prepared.lookingBack.map((sequence): Lookback => {
         const answer = answers.get(sequence);
-        // It was aborted since: its token will be dropped.
+        // The request was aborted since the launch: the sample's token will be dropped.
         if (!answer) return { mask: "late" };
         const lookback = answer.lookBack!(deadlineMs);
         if (lookback.mask === "late") {

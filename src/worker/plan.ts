@@ -23,13 +23,13 @@ type SketchedModel = {
   sketched: Sketched;
   costs: Costs;
   needs: ModelNeeds;
-  /** Set if the model is divided among ranks. */
+  /** Division of the model, if it runs on ranks. */
   parts: Parts | undefined;
   /** Whether to keep a dequantized copy of quantized weights. */
   keepDequantized: boolean;
 };
 
-/** The whole machine, or the share of one of the ranks on it. */
+/** Describes the whole machine, or the share of it that one of its ranks has. */
 export function machineOf({ memory, tokenBudget }: Memory & StepPolicy, ranks?: Ranks): Machine {
   const facts = memory.facts();
   const { usableBytes, availableBytes } = facts;
@@ -41,7 +41,7 @@ export function machineOf({ memory, tokenBudget }: Memory & StepPolicy, ranks?: 
   };
 }
 
-/** The needs of a model, or of its first rank. Throws what a load would, except for lack of memory. */
+/** Returns the needs of a model, or of its first rank. Throws a load's errors, except for lack of memory. */
 export function needsOf(
   device: Device,
   path: string,
@@ -125,7 +125,7 @@ function planned(
 
 type Held = Pick<ModelNeeds, "weightBytes" | "costs">;
 
-/** The largest needs of any pipeline rank, scaled to the memory of the first rank. */
+/** Returns the largest needs of any pipeline rank, scaled to the memory of the first rank. */
 function largestStage(
   device: Device,
   path: string,
@@ -160,7 +160,7 @@ function scaled({ groups, slotBytes }: Costs, share: number): Costs {
   };
 }
 
-/** Bytes of a block in each group, and of a slot. */
+/** Returns the bytes of a block in each group, and of a slot. */
 function costsOf(device: Memory, { states, dtype }: Pick<LoadedModel, "states" | "dtype">): Costs {
   return {
     groups: groupsOf(states).map((group) => {

@@ -42,16 +42,16 @@ export type MemoryPlan = {
 /** Minimum KV pool size, if memory allows. */
 const LEAST_KV_BYTES = 2 ** 28;
 
-/** The default token budget is halved while a step takes more than this share of the memory that the weights leave. */
+/** Share of the memory left by the weights that a step may take; above it, the default token budget is halved. */
 const STEP_SHARE = 1 / 4;
 
 /** Minimum share of a step's memory that a halving must save: KV gathered for a long context does not shrink. */
 const WORTH_SAVING = 1 / 5;
 
-/** Halving never goes below this token budget. */
+/** Minimum token budget that halving may reach. */
 const LEAST_STEP_TOKENS = 2 * BLOCK_TOKENS;
 
-/** Errors do not mention memory of other models below this. */
+/** Bytes of other models' memory below which errors do not mention it. */
 const MENTIONED_BYTES = 2 ** 24;
 
 export class NoMemoryError extends Error {
@@ -119,13 +119,13 @@ export function planMemory(machine: Machine, needs: ModelNeeds, options: PlanOpt
   }
   const kvBytes = Math.min(Math.max(share, LEAST_KV_BYTES), left - step(fitting));
   const usual = layoutFor(costs, demandOf(stepTokens), kvBytes);
-  // A requested context length gets the pool it needs, if that is larger.
+  // A requested context length gets a pool large enough for it.
   const wanted = options.maxLength === undefined ? undefined : poolFor(stepTokens, fitting);
   const layout = wanted && bytesOf(costs, wanted) > bytesOf(costs, usual) ? wanted : usual;
   return plan(layout, Math.min(fitting, lengthOf(layout)));
 }
 
-/** MLX's memory limits while models with these plans are loaded. */
+/** Returns MLX's memory limits while models with these plans are loaded. */
 export function limitsOf(
   { facts, cache, wires }: Machine,
   plans: readonly MemoryPlan[],
@@ -139,7 +139,7 @@ export function limitsOf(
   };
 }
 
-/** The requested token budget, or the default, halved while that leaves notably more memory to the KV pool. */
+/** Returns the requested token budget, or the default, halved while that leaves notably more to the KV pool. */
 function chooseStep(
   { tokenBudget }: Machine,
   { stepBytes }: ModelNeeds,

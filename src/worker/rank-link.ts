@@ -12,10 +12,10 @@ import type { StepRunner } from "./pipeline.ts";
 /** How often a load on ranks pauses to serve other models and to notice a shutdown. */
 const LOAD_POLL_MS = 20;
 
-/** Timeout of a step, after which the ranks are given up. Longer than any step takes. */
+/** Timeout of a step, longer than any step takes; ranks that exceed it are restarted. */
 const STEP_LIMIT_MS = 120_000;
 
-/** A rank has exited or stalled. */
+/** Error of a load if a rank has exited or stalled. */
 class RanksLostError extends Error {
   override name = "RanksLostError";
 }
@@ -39,7 +39,7 @@ export class RankLink {
     this.division = division;
   }
 
-  /** Number of the current group, if one has formed. Models that earlier groups loaded are gone. */
+  /** Number of the current group, undefined until it has formed. Models that earlier groups loaded are gone. */
   get formation(): number | undefined {
     return this.#isFormed ? this.#formations : undefined;
   }
@@ -49,7 +49,7 @@ export class RankLink {
     for (; !this.#isFormed; this.poll(LOAD_POLL_MS)) onRead?.();
   }
 
-  /** The runner of a model. It receives the ranks' messages about the model until it is freed. */
+  /** Opens a model's runner, which receives the ranks' messages about the model until it is freed. */
   open(model: RankModel): RankRunner {
     const { model: name } = model.load;
     const runner = new RankRunner(this, model, () => {
@@ -60,13 +60,13 @@ export class RankLink {
     return runner;
   }
 
-  /** Sends to every rank. */
+  /** Sends a message to every rank. */
   send(message: ToRank): void {
     const bytes = new Uint8Array(serialize(message));
     this.#mailbox.port.postMessage({ kind: "message", bytes } satisfies FromRankUser);
   }
 
-  /** Has the ranks restarted: they are alive but do not answer. */
+  /** Asks the main thread to restart the ranks, which are alive but do not answer. */
   giveUp(reason: string): void {
     this.#mailbox.port.postMessage({ kind: "giveUp", reason } satisfies FromRankUser);
   }
@@ -112,11 +112,11 @@ class RankRunner implements StepRunner {
   forwards = 0;
   readonly #link: RankLink;
   readonly #load: RankLoad;
-  /** Of the model's files. */
+  /** Fingerprint of the model's files. */
   readonly #fingerprint: string;
   readonly #close: () => void;
   readonly #stepLimitMs: number;
-  /** The formation that was told to load the model, the ranks that have its files, and the memory of each. */
+  /** The group that was told to load the model, its ranks that have the model's files, and the memory of each. */
   #asked: number | undefined;
   readonly #checked = new Set<number>();
   readonly #held = new Map<number, { weightBytes: number; kvBytes: number }>();
@@ -161,7 +161,7 @@ class RankRunner implements StepRunner {
     };
   }
 
-  /** Whether a step can be launched. A newly formed group loads the model first. */
+  /** Whether a step can be launched. Tells a newly formed group to load the model, which must complete first. */
   isReady(): boolean {
     this.#link.poll(0);
     const { formation, size } = this.#link;
@@ -175,14 +175,14 @@ class RankRunner implements StepRunner {
     return this.#held.size === size;
   }
 
-  /** The reason if all computed state was lost. Returned once per loss. */
+  /** Returns the reason if all computed state was lost, once per loss; otherwise undefined. */
   takeLoss(): string | undefined {
     const loss = this.#loss;
     this.#loss = undefined;
     return loss;
   }
 
-  /** Whether a rank has refused the model, until the group forms again. */
+  /** Whether a rank has refused the model. Reset when the group forms again. */
   get isRefused(): boolean {
     return this.#refusedBy !== undefined;
   }

@@ -1,5 +1,5 @@
-// Estimates the memory of a model's steps from sketches of four of them: few and many tokens, at the start and at the
-// end of the longest context.
+// Estimates the memory of a model's steps from sketches (arrays that are never computed) of four steps: few and many
+// tokens, at the start and at the end of the longest context.
 import type { Device } from "../device/device.ts";
 import { peakBytes } from "../mlx/peak.ts";
 import { sketchesOf } from "../mlx/sketch.ts";
@@ -25,7 +25,7 @@ const LONGEST = 2 ** 17;
 export type Sketched = Pick<LoadedModel, "dtype" | "weightBytes" | "shape" | "states"> &
   Pick<ModelNeeds, "stepBytes">;
 
-/** Loads the model with arrays that have shapes but no contents. Throws what a real load would. */
+/** Loads the model with arrays that have shapes but no contents. Throws the errors of a real load. */
 export function sketchModel(
   real: Device,
   path: string,
@@ -67,7 +67,7 @@ export function sketchModel(
   };
 }
 
-/** The weights and states of a model, or of one rank's part, from a sketch without steps. */
+/** Returns the weights and states of a model, or of one rank's part, from a sketch without steps. */
 export function sketchParts(
   real: Device,
   path: string,
@@ -85,7 +85,7 @@ export function sketchParts(
   return parts!;
 }
 
-/** Pools of one block and one slot: a sketch needs only their shapes. */
+/** Returns a layout of one block and one slot, since a sketch needs only the shapes of the pools. */
 function layoutOf(states: LoadedModel["states"]) {
   return {
     groups: groupsOf(states).map(({ window }) => ({ blocks: 1, window })),
@@ -98,10 +98,12 @@ function share(value: number, [first, last]: number[]): number {
   return first === last ? 1 : Math.max(0, (value - first!) / (last! - first!));
 }
 
-/** The sampling that takes the most memory: top-p sorts the whole vocabulary. */
+/** The sampling options that take the most memory: top-p sorts the whole vocabulary. */
 const sampled: SampleRow = { sampling: { temperature: 1, topP: 0.5, seed: 0 }, index: 0 };
 
-/** One prompt chunk and decoding rows up to the batch size, all ending at `length`, in scratch blocks. */
+/**
+ * Returns a step in scratch blocks: a prompt chunk, and decoding rows up to the batch size, all ending at `length`.
+ */
 export function largestStep(
   store: StateStore,
   { maxBatch, tokens, length }: { maxBatch: number; tokens: number; length: number },
