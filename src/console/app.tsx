@@ -72,7 +72,7 @@ function activityOf({ status, reason, activity }: Session["health"]): string {
     .join(" ");
 }
 
-/** The total number of kernels is unknown. */
+/** Formats progress: as a count for kernels, whose total number is unknown, otherwise in percent. */
 const partOf = (done: number, total: number | undefined) =>
   total === undefined ? `(${done})` : percent(done, total);
 

@@ -19,7 +19,7 @@ type Run = {
   problem: string;
 };
 
-/** Outlives the page, so that the user can watch the engine page meanwhile. */
+/** State of the benchmark. It outlives the page, so that the user can watch the engine page meanwhile. */
 const run = new Store<Run>({
   ...{ controller: undefined, answered: 0, total: 0, results: undefined, problem: "" },
 });

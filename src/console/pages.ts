@@ -7,7 +7,7 @@ import { KeysPage } from "./keys/keys-page.tsx";
 import { ModelsPage } from "./models/models-page.tsx";
 
 export type Page = {
-  /** Used in the address after #. */
+  /** Name of the page in the address, after the #. */
   name: string;
   title: string;
   isForOwner: boolean;

@@ -1,4 +1,4 @@
-// The main thread of a rank's process. It connects to the server, sends heartbeats, and forwards messages to the compute
+// The main thread of a rank's process: connects to the server, sends heartbeats, and forwards messages to the compute
 // thread. The process ends with the connection, because the compute thread may hang in a collective forever.
 import { randomBytes } from "node:crypto";
 import { connect } from "node:net";

@@ -1,5 +1,5 @@
-// The engine Worker's side of models that run on ranks: sends them the steps, and after a loss of ranks has the next group
-// load the models again.
+// The engine Worker's side of models that run on ranks: sends the ranks their steps, and after a loss tells the next
+// group of ranks to load the models again.
 import { deserialize, serialize } from "bun:jsc";
 import { type Mailbox, receive } from "../engine/mailbox.ts";
 import { type Division, noTraffic, type Traffic, type WorkerData } from "../engine/protocol.ts";

@@ -18,7 +18,7 @@ export type Message = {
   parent: string | undefined;
   role: "user" | "assistant" | "tool";
   text: string;
-  /** For a tool's result: the id of its call. */
+  /** Id of the call, if the message is a tool's result. */
   callId?: string;
   thought?: string;
   calls?: readonly Call[];
@@ -33,7 +33,7 @@ export type Message = {
 
 export type Column = { model: string; leaf: string | undefined };
 
-/** As typed; empty means the server's default. */
+/** Settings as typed; an empty one means the server's default. */
 export type ChatSettings = {
   system: string;
   temperature: string;
@@ -83,7 +83,7 @@ const noSettings: ChatSettings = {
 
 const UNTITLED = "New chat";
 
-/** Not `crypto.randomUUID`, which is missing on pages over plain http from another machine. */
+/** Makes an id without `crypto.randomUUID`, which is missing on pages over plain http from another machine. */
 export const newId = () =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
 
@@ -93,7 +93,7 @@ export function newChat(model: string, settings: ChatSettings = noSettings): Cha
   return { id, title: UNTITLED, changedMs, settings, messages: {}, columns };
 }
 
-/** The messages from the first to the leaf. */
+/** Returns the messages from the first to the leaf. */
 export function pathTo({ messages }: Chat, leaf: string | undefined): Message[] {
   const path: Message[] = [];
   for (let at = leaf; at !== undefined; at = messages[at]?.parent) {
@@ -104,7 +104,7 @@ export function pathTo({ messages }: Chat, leaf: string | undefined): Message[] 
   return path;
 }
 
-/** The message and its alternatives, oldest first. Answers of other models do not count. */
+/** Returns the message and its alternatives, oldest first, without answers of other models. */
 export function versionsOf({ messages }: Chat, message: Message): Message[] {
   return Object.values(messages).filter(
     ({ parent, role, model }) =>
@@ -112,7 +112,7 @@ export function versionsOf({ messages }: Chat, message: Message): Message[] {
   );
 }
 
-/** The leaf of the newest path below a message, preferring answers of the model. */
+/** Returns the leaf of the newest path below a message, preferring answers of the model. */
 export function newestLeaf(chat: Chat, from: Message, model: string): string {
   const below = Object.values(chat.messages).filter(({ parent }) => parent === from.id);
   const next = below.findLast((each) => each.model === model) ?? below.at(-1);
@@ -136,7 +136,7 @@ function titleOf(text: string): string {
   return line.length > 48 ? `${line.slice(0, 47)}…` : line || UNTITLED;
 }
 
-/** The request body for the next message. Throws if the schema or tools are not valid JSON. */
+/** Builds the request body for the next message. Throws if the schema or tools are not valid JSON. */
 export function requestOf(settings: ChatSettings, model: string, path: readonly Message[]): object {
   const numbers = numberFields.flatMap((field) => {
     const value = settings[field].trim();
@@ -196,7 +196,7 @@ function jsonOf(field: string, text: string): unknown {
   }
 }
 
-/** Functions may be given bare, or wrapped as in OpenAI's API. */
+/** Parses tools: functions may be given bare, or wrapped as in OpenAI's API. */
 function toolsOf(value: unknown): unknown[] {
   const list = Array.isArray(value) ? value : [value];
   return list.map((each) => {

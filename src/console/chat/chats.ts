@@ -21,7 +21,7 @@ export const openId = new Store<string | undefined>(chats.value[0]?.id);
 /** The current error message. */
 export const problem = new Store("");
 
-/** Running answers, by message id. */
+/** Controllers that abort running answers, by message id. */
 const streams = new Map<string, AbortController>();
 
 /** Delay before changes are written to the browser's storage. */
@@ -35,7 +35,7 @@ function keptChats(): Chat[] {
       return [];
     }
   });
-  // Answers do not survive closing the page.
+  // An answer that was streaming when the page was closed cannot be resumed.
   const settled = all.map((chat) => ({
     ...chat,
     messages: Object.fromEntries(
@@ -159,7 +159,7 @@ function addAndAnswer(id: string, column: number, message: Message): void {
   if (missingResults(chatOf(id)!, column).length === 0) void answerIn(id, column);
 }
 
-/** Calls without a result: the model continues once it has all results. */
+/** Returns the ids of calls without a result: the model continues once it has all results. */
 export function missingResults(chat: Chat, column: number): readonly string[] {
   const path = pathTo(chat, chat.columns[column]!.leaf);
   const last = path.findLastIndex(({ role }) => role === "assistant");
@@ -198,7 +198,7 @@ async function answerIn(id: string, column: number): Promise<void> {
   streams.delete(answer.id);
 }
 
-/** Throttles calls to one per frame, with the newest value; calls immediately while the page is hidden. */
+/** Throttles calls to one per frame, with the newest value; does not wait while the page is hidden. */
 function eachFrame<T>(call: (value: T) => void): (value: T) => void {
   let newest: { value: T } | undefined;
   const flush = () => {

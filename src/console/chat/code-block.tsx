@@ -15,7 +15,7 @@ export function CodeBlock({ text, language }: { text: string; language: string }
   );
 }
 
-/** Indented if it is complete JSON, otherwise unchanged. */
+/** Shows text indented if it is complete JSON, otherwise unchanged. */
 export function JsonBlock({ text }: { text: string }) {
   return <CodeBlock text={indented(text)} language="json" />;
 }

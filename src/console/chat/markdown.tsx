@@ -60,7 +60,7 @@ function nodeOf(token: MarkedToken): Node | Node[] {
   }
 }
 
-/** Levels start at h3: the page has headings above. */
+/** Renders a heading. Levels start at h3, because the page has headings above. */
 function heading({ depth, tokens }: Tokens.Heading): Node {
   const content = blocks(tokens);
   if (depth === 1) return <h3>{content}</h3>;
@@ -100,7 +100,7 @@ function table({ header, rows, align }: Tokens.Table): Node {
   );
 }
 
-/** Shown as its source unless it leads to a web page. */
+/** Renders a link, or its source unless it leads to a web page. */
 function link(href: string, raw: string, content: Node[]): Node {
   if (!/^https?:\/\//i.test(href)) return raw;
   return (

@@ -17,7 +17,7 @@ export type MessageProps = {
   onRetry(): void;
 };
 
-/** Callbacks are ignored: they are recreated on each rendering but equivalent. */
+/** Whether props are equal. Callbacks are ignored: they are recreated on each rendering but equivalent. */
 const isSame = (before: MessageProps, after: MessageProps) =>
   before.message === after.message &&
   before.version === after.version &&

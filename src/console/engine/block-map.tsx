@@ -14,7 +14,7 @@ const states = [
 ] as const;
 
 const [SMALL, LARGE, GAP] = [5, 11, 1];
-/** Maximum number of cells drawn large. */
+/** Maximum number of cells for which large squares are drawn. */
 const FEW = 1200;
 
 export function BlockMapView({ map, blocks }: { map: BlockMap; blocks: Blocks }) {

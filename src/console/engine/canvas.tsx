@@ -28,14 +28,14 @@ export function Canvas({ height, label, draw }: { height: number; label: string;
   );
 }
 
-/** A request's colour, the same everywhere. */
+/** Returns a request's colour, which is the same in all drawings. */
 export function colourOf(id: string): string {
   let hash = 0;
   for (let i = 0; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0;
   return `hsl(${(hash * 137.508) % 360} 62% 52%)`;
 }
 
-/** The current value of a CSS custom property, light or dark. */
+/** Returns the current value of a CSS custom property, which differs between light and dark mode. */
 export function inkOf(context: CanvasRenderingContext2D, property: string): string {
   const { canvas } = context;
   canvas.style.color = `var(${property})`;

@@ -11,7 +11,7 @@ import { Latencies } from "./latencies.tsx";
 import { EndedTable, RequestTable, StoryView } from "./request-tables.tsx";
 import { StepChart } from "./step-chart.tsx";
 
-/** Averaging window of throughput. */
+/** Window over which throughput is averaged. */
 const RATE_MS = 3000;
 
 export function EnginePage() {
@@ -134,7 +134,7 @@ function Tiles({ view, state }: { view: EngineView; state: StateEvent }) {
   );
 }
 
-/** Tokens per second over the window, and mean step duration. */
+/** Returns tokens per second over the window, and the mean step duration. */
 function rates(steps: readonly Step[]): { decode: number; prompt: number; ms: number } {
   const now = performance.now();
   const recent = steps.filter(({ atMs }) => now - atMs < RATE_MS);

@@ -25,7 +25,7 @@ export type Story = {
   promptTokens: number;
   decodeTokens: number;
   steps: number;
-  /** Whether its first token has been decoded. */
+  /** Whether the request's first token has been decoded. */
   hasDecoded: boolean;
   preemptions: number;
 };
@@ -53,7 +53,7 @@ export function newStory(id: string, { state }: EngineView, atMs: number): Story
   return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, hasDecoded, preemptions };
 }
 
-/** Preemptions over all answers of the request. */
+/** Sums the preemptions of all answers of a request. */
 const preemptionsOf = (id: string, requests: readonly Running[]) =>
   requests.reduce((sum, each) => sum + (each.id === id ? each.preemptions : 0), 0);
 
@@ -84,7 +84,7 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
 }
 
 function stepsOf({ requests, steps }: StepsEvent, atMs: number): Step[] {
-  // Rows are omitted if equal to those of the model's previous step.
+  // An event omits rows that are equal to those of the model's previous step.
   const last = new Map<string, readonly Share[]>();
   return steps.map(({ model, step, ms, preempted, rows }) => {
     const shares = rows ? sharesOf(requests, rows) : (last.get(model) ?? []);
@@ -109,7 +109,7 @@ function sharesOf(requests: readonly string[], rows: readonly number[]): Share[]
   return [...shares.values()];
 }
 
-/** Records preemptions, which step events do not report. */
+/** Adds preemptions to the story from the state, because step events do not report them. */
 function withState(story: Story, { requests }: StateEvent, atMs: number): Story {
   const preemptions = preemptionsOf(story.id, requests);
   if (preemptions <= story.preemptions) return story;

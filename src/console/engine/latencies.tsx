@@ -50,7 +50,7 @@ function Histogram({ name, limits, counts, count }: Latency) {
   );
 }
 
-/** The bucket that contains the median. */
+/** Returns the index of the bucket that contains the median. */
 function medianOf(counts: readonly number[], count: number): number {
   let sum = 0;
   return counts.findIndex((each) => {

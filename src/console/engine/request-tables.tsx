@@ -8,7 +8,7 @@ import { colourOf } from "./canvas.tsx";
 import type { Ended, Running, Story } from "./engine-view.ts";
 import { follow } from "./feed.ts";
 
-/** Abbreviates an id; ids differ at the end. */
+/** Abbreviates an id to its end, where ids differ. */
 const short = (id: string) => (id.length > 14 ? `…${id.slice(-12)}` : id);
 
 function Id({ id }: { id: string }) {

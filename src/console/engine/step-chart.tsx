@@ -31,10 +31,10 @@ export function StepChart({ steps, followed }: { steps: readonly Step[]; followe
   );
 }
 
-/** The drawn columns. Old ones are shifted instead of redrawn: there may be hundreds, with many requests each. */
+/** Canvas with the columns drawn so far: old columns are shifted instead of redrawn, because redrawing is slow. */
 type Strip = {
   context: CanvasRenderingContext2D;
-  /** The parameters all columns were drawn with, and the newest drawn step. */
+  /** Parameters with which all columns were drawn, and the newest step among them. */
   drawnWith: string;
   newest: Step | undefined;
 };

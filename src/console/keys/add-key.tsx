@@ -20,7 +20,7 @@ export function AddKey({ onChange }: { onChange(): void }) {
   const add = async () => {
     setProblem("");
     setMade(undefined);
-    // Non-numbers are sent too: the server reports them.
+    // Values that are not numbers are sent too, since the server reports them.
     const given = Object.entries(limits).filter(([, value]) => value.trim() !== "");
     const body = {
       ...{ name: name.trim(), tier },

@@ -74,7 +74,7 @@ const filesOf = ({ output_file_id: output, error_file_id: errors }: Batch) => [
   ...(errors === null ? [] : [["Errors", errors] as const]),
 ];
 
-/** Fetches the file with the key in a header, which a link could not send. */
+/** Downloads a file through fetch, because a link could not send the key in a header. */
 async function download(file: string): Promise<void> {
   const content = await (await ask(`/v1/files/${encodeURIComponent(file)}/content`)).blob();
   const link = document.createElement("a");

@@ -6,7 +6,7 @@ export type Pull = {
   status: string;
   completed: number;
   total: number;
-  /** Start time, and the bytes present at the start. */
+  /** Time at which the pull started, and the bytes that were present then. */
   startMs: number;
   startBytes: number | undefined;
   controller: AbortController;
@@ -24,7 +24,7 @@ export function after(
   return { ...before, status, completed, total, startBytes, startMs };
 }
 
-/** Estimated from the average speed; undefined while that is unknown. */
+/** Estimates the remaining time from the average speed; undefined while that speed is unknown. */
 export function msLeft(
   { completed, total, startMs, startBytes }: Pull,
   nowMs = performance.now(),

@@ -6,7 +6,7 @@ const SAID_MS = 1500;
 
 export function CopyButton({ text }: { text: string }) {
   const [isCopied, setCopied] = useState(false);
-  // Browsers allow copying only on https and loopback pages.
+  // Shows no button: browsers allow copying only on https and loopback pages.
   if (!isSecureContext) return null;
   const copy = async () => {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// A generic table. A table wider than the page scrolls by itself, also with the keyboard.
+// A generic table. A table wider than the page scrolls within itself, also by keyboard.
 import type { Child, PropsWithChildren } from "hono/jsx/dom";
 
 export type TableColumn<T> = {

@@ -55,7 +55,7 @@ export function TextArea({
   );
 }
 
-/** Options are values, or pairs of a value and its label. */
+/** A select field. Its options are values, or pairs of a value and a label. */
 export function SelectField({
   label,
   value,

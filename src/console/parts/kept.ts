@@ -6,7 +6,7 @@ export function kept(name: string): string | undefined {
   return localStorage.getItem(PREFIX + name) ?? undefined;
 }
 
-/** Returns false if the browser's storage is full. */
+/** Stores a value, or removes it if undefined. Returns false if the browser's storage is full. */
 export function keep(name: string, value: string | undefined): boolean {
   try {
     if (value === undefined) localStorage.removeItem(PREFIX + name);
@@ -17,7 +17,7 @@ export function keep(name: string, value: string | undefined): boolean {
   }
 }
 
-/** Names with this prefix, with the prefix removed. */
+/** Returns the stored names that start with `beginning`, without it. */
 export function keptNames(beginning: string): string[] {
   return Object.keys(localStorage)
     .filter((name) => name.startsWith(PREFIX + beginning))

@@ -23,7 +23,7 @@ export const hasKey = () => key !== undefined;
 
 export type Ask = { method?: string; body?: unknown; signal?: AbortSignal };
 
-/** Throws RefusalError with the server's message. */
+/** Sends a request; throws a RefusalError with the server's message if the response is an error. */
 export async function ask(path: string, { method, body, signal }: Ask = {}): Promise<Response> {
   const response = await fetch(path, {
     method: method ?? (body === undefined ? "GET" : "POST"),
@@ -51,12 +51,12 @@ function refusalOf(text: string, status: number): string {
     const message = typeof error === "string" ? error : error?.message;
     if (message !== undefined) return message;
   } catch {
-    // Not JSON, so there is no message.
+    // The text is not JSON, so the status is reported instead.
   }
   return `The server responded with status ${status}.`;
 }
 
-/** The parts of a streamed body, each terminated by `separator`. */
+/** Yields the parts of a streamed body, each terminated by `separator`. */
 export async function* partsOf(response: Response, separator: string): AsyncGenerator<string> {
   let rest = "";
   const decoder = new TextDecoderStream() as ReadableWritablePair<string, BufferSource>;
@@ -76,7 +76,7 @@ export async function* partsOf(response: Response, separator: string): AsyncGene
 
 export type ServerEvent = { event: string; data: string };
 
-/** Server-sent events over fetch, because EventSource cannot send a key. */
+/** Reads server-sent events over fetch, because EventSource cannot send a key. */
 export async function* serverEvents(response: Response): AsyncGenerator<ServerEvent> {
   for await (const part of partsOf(response, "\n\n")) {
     const lines = part.split("\n");

@@ -7,7 +7,7 @@ import { Store } from "./store.ts";
 
 export type Session = {
   state: "asking" | "open" | "needs key" | "wrong key" | "unreachable";
-  /** Whether the server has any keys. */
+  /** Whether the server has any API keys. */
   keyed: boolean;
   name: string;
   owner: boolean;
