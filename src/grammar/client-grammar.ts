@@ -4,7 +4,7 @@
 import { Grammar } from "@mlc-ai/web-xgrammar";
 import { type Alternative, alternativesRule, textParts } from "./pattern/alternatives.ts";
 
-/** Throws an error that names the fault of the grammar. */
+/** Rewrites a client's grammar; throws an error that names the grammar's fault. */
 export async function clientGrammar(source: string): Promise<string> {
   const read = await Grammar.fromEBNF(source);
   const text = read.toString();
@@ -60,7 +60,7 @@ function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }
 
-/** Alternatives that begin with a class get their own rule: others may begin with a character of that class. */
+/** Prints a rule. Alternatives that begin with a class get a helper rule: others may begin with its characters. */
 function printRule(name: string, all: readonly Alternative[], follow?: string): string {
   const groups = Map.groupBy(all, ([first]) => (first?.startsWith("[") ? first : ""));
   if (groups.size === 1) return alternativesRule(name, all, follow);

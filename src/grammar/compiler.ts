@@ -1,4 +1,5 @@
-// Compiles grammars, with an LRU cache bounded in bytes, so that clients cannot exhaust memory with many grammars.
+// Compiles grammars, with an LRU cache of bounded size in bytes, so that clients cannot exhaust memory with many
+// grammars.
 import {
   type CompiledGrammar,
   GrammarCompiler,
@@ -15,12 +16,12 @@ import { encodedTokens } from "./vocabulary.ts";
 
 type Kept = { compiled: CompiledGrammar; bytes: number };
 
-/** A vocabulary takes tens of megabytes of memory. */
+/** Maximum loaded vocabularies; each takes tens of megabytes. */
 const MAX_VOCABULARIES = 4;
 
 export class Compiler {
   readonly #maxBytes: number;
-  /** Both maps are in LRU order, the least recently used first. */
+  /** Compilers by vocabulary and compiled grammars; both maps are in LRU order, the least recently used first. */
   readonly #compilers = new Map<string, Promise<GrammarCompiler>>();
   readonly #kept = new Map<string, Kept>();
   #bytes = 0;
@@ -64,13 +65,13 @@ export class Compiler {
     return { compiled, bytes };
   }
 
-  /** Keeps the newest grammar even if it exceeds the limit: a matcher is about to be created from it. */
+  /** Evicts cached grammars, but never the newest, even if it exceeds the limit: a matcher is about to use it. */
   #evict(): void {
     for (const [key, { compiled, bytes }] of this.#kept) {
       if (this.#bytes <= this.#maxBytes || this.#kept.size === 1) return;
       this.#kept.delete(key);
       this.#bytes -= bytes;
-      // Open matchers share the native grammar, which is freed with the last of them.
+      // Open matchers share the native grammar, which is freed with its last matcher.
       compiled.dispose();
     }
   }
@@ -101,7 +102,7 @@ async function makeCompiler(vocabulary: Vocabulary): Promise<GrammarCompiler> {
   return compiler;
 }
 
-/** Replaces schemas, regular expressions and choices, which xgrammar compiles incorrectly, by grammars of ours. */
+/** Replaces schemas, regular expressions and choices, which xgrammar compiles incorrectly, by our own grammars. */
 async function rewritten(format: StructuralTagFormat): Promise<StructuralTagFormat> {
   switch (format.type) {
     case "json_schema":
@@ -138,7 +139,7 @@ function keyOf(grammar: Grammar): string {
   return JSON.stringify(grammar);
 }
 
-/** Empirical: the size grows with the text of the grammar and with the vocabulary. */
+/** Estimates a grammar's compiled size, which empirically grows with its text and with the vocabulary. */
 function estimatedBytes(format: StructuralTagFormat, { size }: Vocabulary): number {
   return 20_000 + 100 * JSON.stringify(format).length * (size / 49_152);
 }

@@ -1,7 +1,7 @@
 // The constrained answers of one link to the engine, each with a matcher that writes its next token mask.
 import { type Grammar, MASK_FAILED, MASK_HEADER, type ToMatchers } from "./grammar.ts";
 
-/** The parts used of xgrammar's matcher. */
+/** The methods of xgrammar's matcher that are used here. */
 export type NativeMatcher = {
   acceptToken(token: number): boolean;
   getNextTokenBitmask(): Promise<Int32Array>;
@@ -25,7 +25,7 @@ export class FollowedAnswers {
     else await this.#accept(order);
   }
 
-  /** A matcher that is still being opened is freed as soon as it is open. */
+  /** Closes the answer's matcher. A matcher that is still being opened is freed as soon as it is open. */
   close(): void {
     this.#isClosed = true;
     for (const id of this.#following.keys()) this.#end(id);

@@ -1,12 +1,12 @@
 // Errors of grammars on the main thread.
 import type { ErrorAnswer } from "../error-answer.ts";
 
-/** The grammar cannot be compiled; the message is for the client that sent it. */
+/** The grammar cannot be compiled; the error's message is for the client that sent the grammar. */
 export class GrammarError extends Error {
   override name = "GrammarError";
 }
 
-/** The queue of grammars of one API key is full. */
+/** The queue of grammars of an API key is full. */
 export class GrammarsBusyError extends Error {
   override name = "GrammarsBusyError";
   readonly answer: ErrorAnswer = {

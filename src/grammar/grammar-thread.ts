@@ -16,7 +16,7 @@ import type { MatcherLink } from "./matchers.ts";
 export type GrammarThreadOptions = {
   /** Maximum bytes of cached compiled grammars. */
   maxBytes: number;
-  /** Maximum duration of one compile or mask; beyond it the thread is terminated. */
+  /** Maximum duration of one compile or mask, after which the thread is terminated. */
   maxWorkMs?: number;
 };
 
@@ -89,7 +89,7 @@ export class GrammarThread {
     await this.#worker.terminate();
   }
 
-  /** Only termination stops a hung mask computation: WebAssembly receives no messages. */
+  /** Terminates the thread if it hangs: a hung mask computation in WebAssembly receives no messages. */
   #endWhenStuck(maxWorkMs: number): NodeJS.Timeout {
     const status = new Int32Array(this.#status);
     let [last, sinceMs] = [0, 0];

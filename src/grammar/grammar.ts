@@ -2,15 +2,15 @@
 // the engine Worker forwards them, and grammar threads compile them.
 import type { MessagePort } from "node:worker_threads";
 
-/** The vocabulary that a grammar is compiled for. */
+/** Vocabulary of a model, for which a grammar is compiled. */
 export type Vocabulary = {
   /** The path of the model. */
   path: string;
   /** The number of logits. */
   size: number;
-  /** Tokens that end an answer: allowed only where the grammar is complete. */
+  /** Tokens that end an answer; the mask allows them only where the grammar is complete. */
   stopTokens: readonly number[];
-  /** Control tokens that are treated as text. All others are masked out. */
+  /** Control tokens that are treated as text. All other control tokens are masked out. */
   markers: readonly string[];
 };
 
@@ -22,7 +22,7 @@ export type Grammar = {
    * listed in `strict` is rejected if any part of it cannot be enforced.
    */
   format: string;
-  /** JSON texts of schemas. */
+  /** JSON texts of the schemas that must be enforced completely. */
   strict: readonly string[];
 };
 
@@ -33,14 +33,14 @@ export type ToGrammarThread =
   | { kind: "prepare"; id: number; grammar: Grammar }
   /** Cancels a `prepare`. */
   | { kind: "withdraw"; id: number }
-  /** The engine opens matchers through this port; earlier ports are closed. */
+  /** Opens the port through which the engine opens matchers; earlier ports are closed. */
   | { kind: "serve"; port: MessagePort };
 
 export type FromGrammarThread =
   /** The vocabulary is loaded and compilation has begun. */
   | { kind: "begun"; id: number }
   | { kind: "prepared"; id: number }
-  /** `isBroken`: xgrammar gave no reason, so it may have run out of memory. */
+  /** Compilation failed. `isBroken`: xgrammar gave no reason, so the thread may have run out of memory. */
   | { kind: "failed"; id: number; message: string; isBroken: boolean };
 
 /** From the engine Worker to the serving thread. */

@@ -31,16 +31,16 @@ const grammarLimits: GrammarLimits = {
   keptBytes: 256 * 2 ** 20,
 };
 
-/** A thread that serves the engine, over one link: a new link closes the previous one. */
+/** A grammar thread that serves the engine through one link: a new link closes the previous one. */
 export type ServingThread = { connect(): MatcherLink };
 
 /** Provides the serving thread of a lane; the engine asks whenever it submits a constrained request. */
 export type MatcherSource = { servingThread(lane: number): ServingThread };
 
-/** The engine, which asks the attached source for serving threads. */
+/** The engine, which gets its serving threads from the attached source. */
 export type MatcherUser = { attach(source: MatcherSource): void };
 
-/** Each thread holds a vocabulary of tens of megabytes. */
+/** Number of trial threads; each holds a vocabulary of tens of megabytes. */
 const TRIALS = 2;
 const LANES = 4;
 /** Maximum remembered hashes of grammars that compiled in a trial. */
@@ -51,9 +51,9 @@ export class Grammars {
   readonly #proven = new Set<string>();
   readonly #trials: readonly Trial[];
   readonly #queue: TrialQueue;
-  /** By lane. */
+  /** Serving threads by lane. */
   readonly #serving: GrammarThread[] = [];
-  /** The lane of each key. */
+  /** Lane of each API key. */
   readonly #lanes = new Map<string, number>();
 
   constructor(limits: Partial<GrammarLimits> = {}) {
@@ -63,7 +63,7 @@ export class Grammars {
     this.#queue = new TrialQueue(this.#trials, waiting);
   }
 
-  /** Resolves to the serving lane once the engine can answer a request with this grammar. */
+  /** Tries a client's grammar and compiles it for the engine; resolves to the lane that serves the key. */
   async prepare(grammar: Grammar, engine: MatcherUser, client: GrammarClient): Promise<number> {
     const { characters } = this.#limits;
     if (grammar.format.length > characters) {
@@ -83,7 +83,7 @@ export class Grammars {
     return lane;
   }
 
-  /** Replaces a thread that has exited; the new one compiles grammars on demand. */
+  /** Returns the serving thread of a lane; a thread that has exited is replaced, and compiles grammars on demand. */
   servingThread(lane: number): GrammarThread {
     const { keptBytes, serveMs } = this.#limits;
     if (this.#serving[lane]?.ended !== false) {
@@ -105,7 +105,7 @@ export class Grammars {
     if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
   }
 
-  /** The grammar compiled in its trial, so a failure here is the thread's fault: the thread is replaced. */
+  /** Compiles on the serving thread. The trial succeeded, so a failure is the thread's, which is then replaced. */
   async #serve(grammar: Grammar, lane: number, signal: AbortSignal | undefined): Promise<boolean> {
     const thread = this.servingThread(lane);
     try {

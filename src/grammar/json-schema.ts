@@ -24,13 +24,13 @@ import { StringRules } from "./schema/strings.ts";
 
 export type SchemaGrammar = {
   grammar: string;
-  /** The first keyword that the grammar does not enforce; it enforces all that it can. */
+  /** First keyword that the grammar does not enforce; all other enforceable keywords are enforced. */
   fault: SchemaFault | undefined;
   /** Number of expensive rules: each takes 10 to 30 ms to compile for 49,000 tokens. */
   cost: number;
 };
 
-/** `maxCost`: grammars that are compiled together share a budget. */
+/** Converts a schema to a grammar. Grammars that are compiled together share a budget, of which `maxCost` is left. */
 export function schemaGrammar(schema: unknown, maxCost: number = MAX_COST): SchemaGrammar {
   try {
     checkSize(schema);
@@ -49,10 +49,10 @@ export function schemaFault(schema: unknown): SchemaFault | undefined {
 
 const MAX_DEPTH = 64;
 const MAX_NODES = 10_000;
-/** The cost of a rule is the fraction of the vocabulary whose tokens may begin in it. */
+/** Maximum cost of all rules; a rule's cost is the fraction of the vocabulary whose tokens may begin in it. */
 const MAX_COST = 64;
 
-/** After this check, recursion cannot overflow the stack, and every number can be written as JSON. */
+/** Throws unless recursion over the schema cannot overflow the stack, and every number can be written as JSON. */
 function checkSize(schema: unknown): void {
   const pending: { value: unknown; depth: number }[] = [{ value: schema, depth: 0 }];
   for (let nodes = 0; nodes < pending.length; nodes++) {
@@ -87,7 +87,7 @@ class SchemaWriter {
   }
 
   write(): SchemaGrammar {
-    // A reference to the whole schema must not target the root rule, whose end is the end of the text.
+    // The schema gets its own rule: the root rule ends with the text, so references to the schema must not target it.
     const root: Rule = { choices: [[this.#value(this.#schema, "")]] };
     this.#book.finish();
     const { fault, cost } = this.#book;

@@ -48,7 +48,7 @@ export type LarkNode =
 
 export type LarkGrammar = {
   rules: ReadonlyMap<string, LarkNode>;
-  /** Terminals allowed between any two others. */
+  /** Terminals that are allowed between any two others. */
   ignored: readonly LarkNode[];
 };
 
@@ -134,7 +134,8 @@ export class LarkReader {
   #rule(): void {
     while (this.#eat("?") || this.#eat("!"));
     const name = this.#take("name");
-    // Priorities disambiguate terminals that match the same text; here both are allowed.
+    // Skips the priority of a terminal: priorities choose between terminals that match the same text; here both
+    // match.
     if (this.#eat(".")) this.#take("number");
     this.#need(":");
     if (this.#rules.has(name)) throw new LarkError(`has two rules ${name}`);
@@ -153,7 +154,7 @@ export class LarkReader {
     return nodes.length === 1 ? nodes[0]! : { kind: "choice", nodes };
   }
 
-  /** Whether the next line continues with another alternative. */
+  /** Whether the next line continues the rule with another alternative. */
   #seesOrBelow(): boolean {
     let at = this.#at;
     while (this.#tokens[at]?.kind === "line") at += 1;

@@ -1,11 +1,11 @@
 // Lark's terminals as regular expressions: strings, expressions, and the importable library.
 
-/** The reason why a grammar cannot be enforced. */
+/** Error that says why a Lark grammar cannot be enforced. */
 export class LarkError extends Error {
   override name = "LarkError";
 }
 
-/** Lark's library of terminals. */
+/** Patterns of Lark's library of terminals, by name. */
 export const common: ReadonlyMap<string, string> = new Map(
   Object.entries({
     DIGIT: "[0-9]",
@@ -32,7 +32,7 @@ export const common: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** The value of a string token, which has quotes, escapes and flags. */
+/** Decodes a string token, which has quotes, escapes and flags. */
 export function textOf(token: string): string {
   const text = token.slice(1, token.lastIndexOf('"'));
   return text.replace(/\\(?:x(..)|u(.{4})|(.))/g, (_, x, u, char: string) => {
@@ -85,7 +85,7 @@ export function regexpPattern(token: string): string {
     });
 }
 
-/** Drops escapes that only Python allows. */
+/** Drops the backslash of an escape that only Python allows. */
 function sameEscape(char: string, isClass: boolean): string {
   if (/[\w^$\\.*+?()[\]{}|/]/.test(char)) return `\\${char}`;
   return char === "-" && isClass ? "\\-" : char;

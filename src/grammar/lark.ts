@@ -4,10 +4,10 @@ import { type LarkGrammar, type LarkNode, LarkReader } from "./lark-reader.ts";
 import { LarkError } from "./lark-terminals.ts";
 
 const MAX_SOURCE = 64 * 1024;
-/** The maximum of pattern.ts. */
+/** Maximum characters of a pattern, as in pattern.ts. */
 const MAX_PATTERN = 4000;
 
-/** The regular expression of all texts derived from `start`; throws LarkError. */
+/** Returns a regular expression of all texts derived from `start`; throws a LarkError. */
 export function larkPattern(source: string): string {
   if (source.length > MAX_SOURCE) throw new LarkError("is too large to enforce");
   const grammar = new LarkReader(source).read();
@@ -46,7 +46,7 @@ class PatternWriter {
     return pattern;
   }
 
-  /** Ignored terminals are allowed before every terminal, but not inside one. */
+  /** Converts a node to a pattern. Ignored terminals are allowed before every terminal, but not inside one. */
   #pattern(node: LarkNode, inTerminal: boolean): string {
     const before = inTerminal ? "" : this.#ignored;
     switch (node.kind) {
@@ -65,7 +65,7 @@ class PatternWriter {
     }
   }
 
-  /** Stops at the node that makes the pattern too large: thousands of nodes may name the same large rule. */
+  /** Joins patterns until they are too large, node by node: thousands of nodes may name the same large rule. */
   #joined(nodes: readonly LarkNode[], inTerminal: boolean, separator: string): string {
     let joined = "";
     for (const [i, node] of nodes.entries()) {

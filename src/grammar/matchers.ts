@@ -10,19 +10,19 @@ import {
   type ToMatchers,
 } from "./grammar.ts";
 
-/** Longer than any grammar takes to compile; an answer whose mask takes longer fails. */
+/** Time after which an answer without a mask fails; no grammar takes as long to compile. */
 const MASK_TIMEOUT_MS = 60_000;
 
 /** Follows the grammar of one answer. */
 export type Matcher = {
-  /** Whether the mask has not arrived but still may. */
+  /** Whether the next mask has not arrived yet but still may. */
   readonly isLate: boolean;
   /**
-   * One bit per token allowed after all accepted tokens; no bits if the grammar has failed. Blocks until the mask
-   * arrives or the deadline passes, then returns undefined.
+   * Returns one bit per token that may follow all accepted tokens; no bits if the grammar has failed. Blocks until
+   * the mask arrives; returns undefined if the deadline passes first.
    */
   mask(deadlineMs: number): Uint32Array | undefined;
-  /** Whether the grammar is incomplete but no token of the vocabulary can continue it. */
+  /** Whether the grammar is incomplete, but no token of the vocabulary can continue the answer. */
   readonly isAtDeadEnd: boolean;
   accept(token: number): void;
   close(): void;

@@ -28,7 +28,7 @@ let engine: MessagePort | undefined;
 let answers = new FollowedAnswers(open);
 let arrival = Promise.withResolvers<void>();
 
-/** xgrammar prints the reason of a failure to the console, with a line of its source, and then throws. */
+/** First failure that xgrammar has printed: it prints the reason with a line of its source, and then throws. */
 let lastPrinted: string | undefined;
 console.error = (...printed: unknown[]) => {
   lastPrinted ??= /\.cc:\d+: (.*)/s.exec(printed.join(" "))?.[1];
@@ -47,7 +47,7 @@ for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
   if (order) {
-    // Another engine may take the thread over meanwhile, whose answers have the same ids.
+    // Kept, because another engine may take over the thread meanwhile, and its answers have the same ids.
     const own = answers;
     if (order.kind === "open") await load(order.grammar.vocabulary);
     await work(() => own.follow(order));
@@ -59,12 +59,12 @@ for (;;) {
   }
 }
 
-/** Errors are ignored here: each grammar that needs the vocabulary fails by itself. */
+/** Loads a vocabulary. Errors are ignored: each grammar that needs the vocabulary fails by itself. */
 async function load(vocabulary: Vocabulary): Promise<void> {
   await compiler.load(vocabulary).catch(() => {});
 }
 
-/** Marks the thread as busy: the main thread terminates it if a task takes too long. */
+/** Runs a task and marks the thread as busy: the main thread terminates it if the task takes too long. */
 async function work(task: () => Promise<void>): Promise<void> {
   Atomics.add(status, WORK, 1);
   try {
@@ -81,7 +81,7 @@ function serve(port: MessagePort): void {
   answers = new FollowedAnswers(open);
   engine = port;
   port.on("message", (message: ToMatchers) => {
-    // Messages sent before the port was closed may still arrive.
+    // Messages that were sent before the port was closed may still arrive.
     if (port !== engine) return;
     orders.push(message);
     arrival.resolve();
@@ -103,7 +103,7 @@ async function prepare({ id, grammar }: Question & { kind: "prepare" }): Promise
   await new Promise(setImmediate);
 }
 
-/** Endlessly recursive rules compile, but allow no token. */
+/** Throws if the grammar allows no first token: endlessly recursive rules compile, but match no text. */
 async function checkBeginning(grammar: Grammar): Promise<void> {
   const matcher = await open(grammar);
   const allowed = await matcher.getNextTokenBitmask();
@@ -116,7 +116,7 @@ async function open(grammar: Grammar): Promise<GrammarMatcher> {
   return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
 }
 
-/** The message for the client: of xgrammar's errors only their printed text. */
+/** Returns the message for the client; of an error of xgrammar, only what it has printed. */
 function reason(error: unknown): string | undefined {
   const said = lastPrinted?.trim().replace(/\.$/, "");
   lastPrinted = undefined;

@@ -1,7 +1,7 @@
-// The queue of trial compiles. A grammar requested by several clients is compiled once; one that all clients have
-// abandoned is not. Higher priority levels go first. Within a level keys are served round-robin, at most one trial per
-// key at a time, so a grammar waits for other keys only if there are at least as many as threads, and then for at most
-// one compile of a thread.
+// The queue of trial compiles. A grammar requested by several clients is compiled once, and not at all once all
+// clients have left. Higher priority levels go first. Within a level, API keys are served round-robin, with at most
+// one running trial per key: a grammar waits for other keys only if there are at least as many of them as threads,
+// and then for at most one compile.
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { GrammarsBusyError } from "./grammar-error.ts";
 
@@ -9,20 +9,20 @@ import { GrammarsBusyError } from "./grammar-error.ts";
 export type GrammarClient = {
   /** The name of the API key. */
   key: string;
-  /** Higher levels go first. */
+  /** Priority level; higher levels go first. */
   level: number;
   /** Aborted when the client disconnects. */
   signal?: AbortSignal | undefined;
 };
 
 export type TrialThread = {
-  /** `abandoned` ends the compile and the thread. */
+  /** Compiles a grammar; `abandoned` ends the compile and the thread. */
   compile(grammar: Grammar, abandoned: AbortSignal, onBegun: () => void): Promise<void>;
-  /** Loads a vocabulary ahead of its first compile. */
+  /** Loads a vocabulary before a grammar needs it. */
   load(vocabulary: Vocabulary): void;
 };
 
-/** Grace period for clients that leave together: work only the last of them waited for is not started. */
+/** Delay before the next compile starts when a client leaves, because the clients of other grammars may leave too. */
 const LEAVING_MS = 50;
 
 type Trial = {
@@ -34,13 +34,13 @@ type Trial = {
 };
 
 export class TrialQueue {
-  /** In order of arrival. */
+  /** Waiting trials by id, in order of arrival. */
   readonly #waiting = new Map<string, Trial>();
-  /** With the key whose turn it is. */
+  /** Running trials, each with the key that it was started for. */
   readonly #running = new Map<Trial, string>();
   readonly #idle: TrialThread[];
   readonly #most: number;
-  /** Keys in order of their last turn, the oldest first. */
+  /** Keys in order of the start of their last trial, the oldest first. */
   readonly #turns = new Set<string>();
 
   /** `most`: maximum queued and running grammars per key. */
@@ -71,7 +71,7 @@ export class TrialQueue {
     }
   }
 
-  /** Excludes trials being aborted, which have no result. */
+  /** Finds a running trial, except for aborted ones, which have no result. */
   #runningOf(id: string): Trial | undefined {
     return this.#running.keys().find((each) => each.id === id && !each.abandoned.signal.aborted);
   }
@@ -107,7 +107,7 @@ export class TrialQueue {
     this.#endAbandoned();
   }
 
-  /** The key whose turn it is, and its first grammar. */
+  /** Returns the key whose turn it is, and that key's first grammar. */
   #next(): { trial: Trial; key: string } | undefined {
     const busy = new Set(this.#running.values());
     const order = new Map([...this.#turns].map((key, i) => [key, i]));
@@ -119,7 +119,7 @@ export class TrialQueue {
       .at(0);
   }
 
-  /** Aborts compiles without clients that block others. If nothing is blocked, the thread keeps its vocabulary. */
+  /** Aborts compiles without clients if they block others; otherwise they go on, to keep the vocabulary loaded. */
   #endAbandoned(): void {
     const waiting = this.#waiting.values().flatMap(({ clients }) => clients);
     const keys = new Set(waiting.map(({ key }) => key));
@@ -132,7 +132,7 @@ export class TrialQueue {
   async #run(trial: Trial, thread: TrialThread): Promise<void> {
     const { grammar, abandoned, done } = trial;
     let hasFailed = false;
-    // Prepares an idle thread before another key needs it.
+    // Prepares another idle thread for the vocabulary before another key needs it.
     const onBegun = () => this.#idle[0]?.load(grammar.vocabulary);
     try {
       await thread.compile(grammar, abandoned.signal, onBegun);
@@ -144,7 +144,7 @@ export class TrialQueue {
     this.#running.delete(trial);
     this.#idle.unshift(thread);
     this.#startNext();
-    // A failed thread may have been terminated: idle threads with a loaded vocabulary go first.
+    // A failed thread may have been terminated, so other idle threads, with a loaded vocabulary, go first.
     if (hasFailed && this.#idle[0] === thread) this.#idle.push(this.#idle.shift()!);
   }
 }

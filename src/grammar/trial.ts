@@ -5,9 +5,9 @@ import { GrammarError } from "./grammar-error.ts";
 import { GrammarThread } from "./grammar-thread.ts";
 import type { TrialThread } from "./trial-queue.ts";
 
-/** Loading a vocabulary of 250,000 tokens takes a few seconds. */
+/** Time limit of loading a vocabulary, which takes a few seconds for 250,000 tokens. */
 const LOAD_MS = 60_000;
-/** A failed compile may leak memory: the thread is replaced after this many. */
+/** Maximum failed compiles of a thread, which is then replaced, because a failed compile may leak memory. */
 const MAX_FAILURES = 16;
 
 export class Trial implements TrialThread {
@@ -42,7 +42,7 @@ export class Trial implements TrialThread {
     } catch (error) {
       const isOver = thread.isBroken || thread.failures >= MAX_FAILURES || thread.pending > 0;
       if (isOver) await thread.end();
-      // The failure may be an earlier grammar's fault: retry on a new thread.
+      // An earlier grammar may have caused the failure, so it is retried on a new thread.
       if (hadFailures && thread.isBroken) return await this.compile(grammar, abandoned, onBegun);
       throw error;
     } finally {
@@ -55,7 +55,7 @@ export class Trial implements TrialThread {
     await this.#thread?.end();
   }
 
-  /** The thread caches nothing: each grammar is tried once. */
+  /** Returns a running thread. It caches nothing, because each grammar is tried once. */
   #started(): GrammarThread {
     if (!this.#thread || this.#thread.ended) this.#thread = new GrammarThread({ maxBytes: 0 });
     return this.#thread;

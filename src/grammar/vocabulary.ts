@@ -4,7 +4,7 @@ import { BYTE_CHARS } from "../text/tokenizer/pre-tokenizer.ts";
 import type { Tokenizer } from "../text/tokenizer/tokenizer.ts";
 import type { Vocabulary } from "./grammar.ts";
 
-/** One string per token; empty for tokens that must never be sampled. */
+/** Returns one string per token; empty for tokens that must never be sampled. */
 export function encodedTokens({ path, size, markers }: Vocabulary): string[] {
   const { tokenizer } = openTextModel(path);
   const shown = new Set(markers.map((marker) => tokenizer.controlTokens.get(marker)));

@@ -5,10 +5,10 @@
 /** A sequence of parts in EBNF. */
 export type Alternative = readonly string[];
 
-/** The EBNF rule of this name, and helper rules that factor out shared prefixes. */
+/** Prints the EBNF rule of this name, with helper rules that factor out shared prefixes. */
 export function alternativesRule(name: string, all: readonly Alternative[], follow = ""): string {
   let [rules, count] = ["", 0];
-  // The alternatives of a group agree up to `from`.
+  // Groups of alternatives to print as rules; the alternatives of a group agree up to `from`.
   const pending = [{ own: name, some: all.map(splitLiterals), from: 0 }];
   for (const { own, some, from } of pending) {
     const groups = Map.groupBy(some, (each) => each[from]);
@@ -16,7 +16,7 @@ export function alternativesRule(name: string, all: readonly Alternative[], foll
       const [first] = group;
       if (part === undefined || group.length === 1) return joinLiterals(first!.slice(from));
       const end = sharedEnd(group, from);
-      // A rule of its own: nested groups would soon exceed xgrammar's depth limit.
+      // The rest of the group gets its own rule: nested groups would soon exceed xgrammar's depth limit.
       const next = `${name}_${count++}`;
       pending.push({ own: next, some: group, from: end });
       return joinLiterals([...first!.slice(from, end), next]);
@@ -26,12 +26,12 @@ export function alternativesRule(name: string, all: readonly Alternative[], foll
   return rules;
 }
 
-/** A grammar that matches exactly these texts. */
+/** Returns a grammar that matches exactly these texts. */
 export function textsGrammar(texts: readonly string[]): string {
   return alternativesRule("root", texts.map(textParts));
 }
 
-/** One part per byte of the text. */
+/** Splits a text into parts of one byte. */
 export function textParts(text: string): string[] {
   return Array.from(Buffer.from(text), (byte) => byteParts[byte]!);
 }
@@ -40,14 +40,14 @@ export function literal(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** One byte out of ranges. xgrammar treats a single-byte class as a character, so each byte is written as a range. */
+/** Prints a class of bytes as ranges, because xgrammar treats a class of a single byte as a character. */
 export function byteClass(ranges: readonly (readonly [number, number])[]): string {
   const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
   const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
   return `[${members.join("")}]`;
 }
 
-/** Interned strings per byte: choices may have a quarter of a million bytes. */
+/** Part of each byte, made once: choices may have a quarter of a million bytes. */
 const byteParts = Array.from({ length: 256 }, (_, byte) => {
   const char = String.fromCharCode(byte);
   return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);
@@ -55,7 +55,7 @@ const byteParts = Array.from({ length: 256 }, (_, byte) => {
 
 const LITERAL = /^"((?:[^"\\]|\\["\\])*)"$/;
 
-/** Splits literals into bytes. */
+/** Splits the literals of an alternative into bytes. */
 function splitLiterals(alternative: Alternative): string[] {
   return alternative.flatMap((part) => {
     const [, text] = LITERAL.exec(part) ?? [];
@@ -65,7 +65,7 @@ function splitLiterals(alternative: Alternative): string[] {
 
 const BYTE = /^"(?:[^"\\]|\\.)"$/;
 
-/** Joins bytes into literals. */
+/** Joins adjacent bytes into literals. */
 function joinLiterals(parts: Alternative): string {
   const written: string[] = [];
   let text = "";

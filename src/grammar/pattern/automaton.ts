@@ -1,16 +1,16 @@
 // Minimizes finite automata, so that text shared by several branches of an expression is compiled once.
 import type { Range } from "./rules.ts";
 
-/** A DFA. Its first state is the start; without states it accepts no text. */
+/** A DFA. Its first state is the start state; an automaton without states accepts no text. */
 export type Automaton = readonly State[];
-/** The ranges of its edges do not overlap. */
+/** A state of a DFA; the ranges of its edges do not overlap. */
 export type State = { accepts: boolean; edges: readonly Edge<number>[] };
 export type Edge<T> = { range: Range; target: T };
 
-/** Maximum number of edges examined; an automaton that needs more is returned unminimized. */
+/** Maximum number of edges examined; an automaton that needs more is returned as it is. */
 const MAX_STEPS = 200_000;
 
-/** Moore's algorithm: refines groups of equivalent states until they are stable. */
+/** Minimizes a DFA with Moore's algorithm: refines groups of equivalent states until they are stable. */
 export function minimized(automaton: Automaton): Automaton {
   const edgeCount = automaton.reduce((sum, { edges }) => sum + edges.length + 1, 0);
   let steps = 0;
@@ -36,7 +36,7 @@ export function minimized(automaton: Automaton): Automaton {
   });
 }
 
-/** The ranges of a state and the groups they lead to; adjacent ranges to the same group are joined. */
+/** Returns the ranges of a state's edges and the groups they lead to; joins adjacent ranges to the same group. */
 function joinedEdges({ edges }: Automaton[number], groups: readonly number[]): number[] {
   const sorted = edges.toSorted((a, b) => a.range[0] - b.range[0]);
   const joined: number[] = [];

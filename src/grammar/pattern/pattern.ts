@@ -14,7 +14,7 @@ import {
 
 export const MAX_PATTERN_STEPS = 100_000;
 
-/** The reason why a pattern cannot be enforced. */
+/** Error that says why a pattern cannot be enforced. */
 export class PatternError extends Error {}
 
 /** Bounds the work: throws once all steps are used. */
@@ -36,7 +36,7 @@ const MAX_GROUPS = 50;
 const MAX_STATES = 600;
 const TOO_LARGE = "is too large to enforce";
 
-/** An automaton of the texts that contain a match of the pattern. */
+/** Returns an automaton of the texts that contain a match of the pattern. */
 export function readPattern(source: string, work: Work): Automaton {
   if (source.length > MAX_PATTERN) throw new PatternError(TOO_LARGE);
   try {
@@ -97,7 +97,7 @@ class PatternReader {
     this.#source = Array.from(source);
   }
 
-  /** The pattern, and its leading lookaheads. */
+  /** Reads the pattern and its leading lookaheads. */
   read(): { node: Node; ahead: { node: Node; isNegative: boolean }[] } {
     const ahead: { node: Node; isNegative: boolean }[] = [];
     const sees = () => this.#sees("(?=") || this.#sees("(?!");
@@ -114,7 +114,7 @@ class PatternReader {
       this.#at += 1;
     }
     const node = this.#choice();
-    // The lookaheads apply only to the first branch.
+    // Rejected, because the lookaheads would apply only to the first branch.
     if (node.kind === "choice") throw new PatternError("has a lookahead, which cannot be enforced");
     return { node: anchored(node), ahead };
   }
@@ -275,7 +275,7 @@ class Nfa {
     this.#epsilons[from]!.push(to);
   }
 
-  /** Returns the state after this node. */
+  /** Adds the states of a node that starts at the state `from`; returns the state after the node. */
   build(node: Node, from: number): number {
     this.#work.do(1);
     switch (node.kind) {
@@ -312,7 +312,7 @@ class Nfa {
     return to;
   }
 
-  /** The epsilon closure: adds all states reachable without consuming a character. */
+  /** Returns the epsilon closure: the states and all states reachable from them without consuming a character. */
   closure(states: Iterable<number>): number[] {
     const all = new Set(states);
     for (const state of all) for (const next of this.#epsilons[state]!) all.add(next);
@@ -326,7 +326,7 @@ class Nfa {
     return this.closure(out.filter(({ ranges }) => has(ranges)).map(({ target }) => target));
   }
 
-  /** The code points at which the set of next states may change. */
+  /** Returns the code points at which the set of next states may change. */
   cuts(states: readonly number[]): number[] {
     const out = states.flatMap((state) => this.edges[state]!);
     const ranges = out.flatMap((edge) => intersect(edge.ranges, [[0, MAX_CODE_POINT]]));
@@ -336,7 +336,7 @@ class Nfa {
   }
 }
 
-/** The DFA of the texts that contain a match of this node. */
+/** Builds the DFA of the texts that contain a match of this node. */
 function determinize(node: Node, work: Work): Automaton {
   const nfa = new Nfa(work);
   const start = nfa.add();
@@ -348,7 +348,7 @@ function determinize(node: Node, work: Work): Automaton {
   // After a match, any text may follow.
   const settled = (states: number[]) => (states.includes(found) ? [found] : states);
   const after = (states: readonly number[], code: number) => settled(nfa.after(states, code));
-  /** Several anchors in a row match at the same position. */
+  /** Takes the pseudo-character `end` repeatedly: several anchors in a row match at the same position. */
   const atEnd = (states: readonly number[], end: number) => {
     let all = nfa.closure(states);
     for (let before = 0; before < all.length; ) {
@@ -367,7 +367,7 @@ function determinize(node: Node, work: Work): Automaton {
   });
 }
 
-/** The product automaton: accepts the intersection, or, if negative, the difference. */
+/** Builds the product automaton, which accepts the intersection or, if `isNegative`, the difference. */
 function product(a: Automaton, b: Automaton, isNegative: boolean, work: Work): Automaton {
   const nowhere = b.length;
   if (a.length === 0) return [];
@@ -393,7 +393,7 @@ export function both(a: Automaton, b: Automaton, work: Work): Automaton {
   return product(a, b, false, work);
 }
 
-/** Accepts the texts of the automaton with `min` to `max` characters. */
+/** Restricts an automaton to texts of `min` to `max` characters. */
 export function withLength(automaton: Automaton, min: number, max: number): Automaton {
   if (automaton.length === 0) return automaton;
   return explored([0, 0], ([i, count]: readonly [number, number]) => {
@@ -409,7 +409,7 @@ export function withLength(automaton: Automaton, min: number, max: number): Auto
 
 type Visit<T> = (state: T) => { accepts: boolean; edges: readonly Edge<T>[] };
 
-/** Builds the automaton of all states that are reachable and from which an accepting state is reachable. */
+/** Builds an automaton of the states that are reachable and from which an accepting state is reachable. */
 function explored<T extends readonly number[]>(start: T, visit: Visit<T>): Automaton {
   const numbers = new Map([[start.join(), 0]]);
   const pending = [start];
@@ -450,8 +450,9 @@ function trimmed(states: readonly State[]): Automaton {
 }
 
 /**
- * Estimated compile time, relative to a state in which every token may begin. Half of a vocabulary begins with a
- * space and most of the rest with a letter. A state with a loop is cheap if no edge with a space or a letter leaves it.
+ * Estimates the compile time of an automaton; a state in which every token may begin costs 1. Half of a vocabulary
+ * begins with a space, most of the rest with a letter. A state with a loop is cheap if no edge with a space or letter
+ * leaves it.
  */
 export function costOf(automaton: Automaton): number {
   const size = (ranges: readonly Range[]) => ranges.reduce((sum, [a, b]) => sum + b - a + 1, 0);
@@ -467,7 +468,7 @@ export function costOf(automaton: Automaton): number {
   return costs.reduce((sum, cost) => sum + cost, 0);
 }
 
-/** A grammar of the texts that the expression matches entirely; throws an error that names the fault. */
+/** Returns a grammar of the texts that the expression matches entirely; throws an error that names the fault. */
 export function regexGrammar(source: string): string {
   try {
     const strict = withoutNeedlessEscapes(source);
@@ -492,7 +493,7 @@ export function regexGrammar(source: string): string {
   }
 }
 
-/** Rewrites escapes of any character, and braces without counts, which other dialects allow. */
+/** Writes escapes of punctuation, and braces that are no counts, as \x codes: other dialects allow both. */
 function withoutNeedlessEscapes(source: string): string {
   const code = (char: string) => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
   return source

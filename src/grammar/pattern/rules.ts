@@ -5,11 +5,11 @@
 // unless the rule has a lookahead, `(= ...)`.
 import { alternativesRule } from "./alternatives.ts";
 
-/** EBNF text, or a rule. */
+/** Part of a rule: EBNF text, or another rule. */
 export type Part = string | Rule;
 export type Rule = { choices: Part[][]; follow?: string };
 
-/** Code points, both ends inclusive. */
+/** Range of code points, both ends inclusive. */
 export type Range = readonly [number, number];
 
 export const MAX_CODE_POINT = 0x10ffff;
@@ -46,7 +46,7 @@ export function printRules(root: Rule): string | undefined {
   return text;
 }
 
-/** The productive rules: those that derive some text. */
+/** Returns the productive rules, those that derive some text. */
 function endingRules(rules: readonly Rule[]): Set<Rule> {
   const ending = new Set<Rule>();
   for (let before = -1; before < ending.size; ) {
@@ -72,7 +72,7 @@ export function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
   );
 }
 
-/** All code points except these. */
+/** Returns the ranges of all other code points. */
 export function complement(ranges: readonly Range[]): Range[] {
   const result: Range[] = [];
   let next = 0;
@@ -84,7 +84,7 @@ export function complement(ranges: readonly Range[]): Range[] {
   return result;
 }
 
-/** Code points beyond ASCII, as sequences of independent byte ranges. */
+/** Splits a range of code points beyond ASCII into sequences of byte ranges, whose bytes vary independently. */
 export function utf8(from: number, to: number): Range[][] {
   for (const last of [0x7ff, 0xffff]) {
     if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];

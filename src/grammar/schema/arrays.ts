@@ -21,7 +21,7 @@ export function arrayChoices(
     return i === 0 ? [rule] : ['", "', rule];
   });
   const count = prefix.length;
-  // A tuple that does not mention further items has none, unless its minimum needs them.
+  // Further items are forbidden if a tuple does not mention them, unless its minimum length needs them.
   const unsaid = count === 0 || min > count;
   const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
   const item = value(rest, `${at}/items`);

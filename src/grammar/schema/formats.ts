@@ -16,7 +16,7 @@ const host = "[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?";
 const visible = "([a-zA-Z0-9._~!$&'()*+,;=:@-]|%[0-9a-fA-F]{2})";
 const path = `(//${host}(\\.${host})*(:\\d{1,5})?(/${visible}*)*|${visible}+)`;
 
-/** Patterns that may be narrower than the format, to stay cheap to enforce. */
+/** Patterns of formats. A pattern may be narrower than its format, to stay cheap to enforce. */
 export const formatPatterns: ReadonlyMap<unknown, string> = new Map(
   Object.entries({
     date: `^${date}$`,
@@ -32,7 +32,7 @@ export const formatPatterns: ReadonlyMap<unknown, string> = new Map(
   }),
 );
 
-/** Defined formats that are not enforced. Any other name is an annotation. */
+/** Formats of JSON Schema that are not enforced. Any other unknown name is an annotation. */
 export const unsupportedFormats = new Set<unknown>([
   ...["idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template", "url"],
   ...["json-pointer", "relative-json-pointer", "regex", "byte", "iso-time", "iso-date-time"],

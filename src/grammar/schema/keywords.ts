@@ -23,7 +23,7 @@ export const unsupported = new Set([
   ...["contains", "minContains", "maxContains", "$dynamicRef", "$recursiveRef"],
 ]);
 
-/** Every other keyword is an annotation, which constrains nothing. */
+/** All keywords that constrain values. Every other keyword is an annotation, which constrains nothing. */
 const assertions = new Set<string>([
   ...["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$id"],
   ...Object.values(keywordsOf).flat(),
@@ -36,7 +36,7 @@ export const asserts = (schema: Schema) => Object.keys(schema).some(isAssertion)
 export const isObject = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** A Map, because names come from clients: an object would also find "constructor" and the like. */
+/** Returns an object's members as a Map: clients choose the names, and an object would also find "constructor". */
 export function membersOf(value: unknown): Map<string, unknown> {
   return new Map(typeof value === "object" && value !== null ? Object.entries(value) : []);
 }
@@ -45,7 +45,7 @@ export function without(schema: Schema, ...keys: string[]): Schema {
   return Object.fromEntries(Object.entries(schema).filter(([key]) => !keys.includes(key)));
 }
 
-/** The same text for values that are equal in JSON Schema. */
+/** Returns a text of the value that is the same for all values that are equal in JSON Schema. */
 export function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical)}]`;
   if (!isObject(value)) return JSON.stringify(value);

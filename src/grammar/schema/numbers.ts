@@ -48,7 +48,7 @@ export function numberChoices(book: RuleBook, schema: Schema, at: string): Part[
   return any;
 }
 
-/** Numbers of one sign. `near` and `far`: the bounds nearer to and farther from zero. */
+/** Writes the numbers of one sign. `near` and `far`: the bounds nearer to and farther from zero. */
 function magnitudes(
   book: RuleBook,
   sign: 1 | -1,
@@ -58,7 +58,7 @@ function magnitudes(
 ): Part[][] {
   const lengths = Array.from({ length: DIGITS }, (_, i) => i + 1);
   return lengths.flatMap((whole): Part[][] => {
-    // With at most 15 digits, different decimals are different doubles.
+    // A number has at most 15 digits in total, so that different decimals are different doubles.
     const fraction = Math.max(fractions - whole, 0);
     const unit = 10n ** BigInt(fraction);
     const shortest = whole === 1 ? (sign < 0 ? 1n : 0n) : unit * 10n ** BigInt(whole - 1);
@@ -78,7 +78,7 @@ function magnitudes(
   });
 }
 
-/** Digits, `whole` of them before the decimal point; trailing digits after the point are optional. */
+/** Writes digits, `whole` of them before the decimal point; trailing digits after the point are optional. */
 function digits(
   book: RuleBook,
   from: string,
@@ -99,7 +99,7 @@ function digits(
       const rest = digits(book, a, b, Math.max(whole - 1, 0), part === "whole" ? part : "fraction");
       if (first <= last) choices.push([byteClass([[0x30 + first, 0x30 + last]]), rest]);
     };
-    // Only at the first and last digit are the following digits bounded.
+    // The following digits are bounded only if this digit equals the bound's first or last one.
     const [first, last] = [Number(from[0]), Number(to[0])];
     const [isLowFree, isHighFree] = [low === zeros, high === nines];
     if (first === last) add(first, last, low, high);
@@ -112,7 +112,7 @@ function digits(
   });
 }
 
-/** A number times a power of ten, computed from its shortest decimal. */
+/** Multiplies a number by a power of ten, exactly, from its shortest decimal. */
 function scaled(value: number, power: number): { floor: bigint; isExact: boolean } {
   const [mantissa, exponent] = value.toExponential().split("e") as [string, string];
   const [whole, fraction = ""] = mantissa.split(".") as [string, string?];

@@ -3,7 +3,7 @@ import type { Part, Rule } from "../pattern/rules.ts";
 import { asserts, isAssertion, isObject, keywordsOf, type Schema, without } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
 
-/** `others`: schema of the values of unnamed properties, false if they are forbidden; `key`: rule of their keys. */
+/** `others`: schema of unnamed properties' values, false if these are forbidden; `key`: rule of their keys. */
 type Properties = {
   names: ReadonlyMap<string, unknown>;
   required: ReadonlySet<string>;
@@ -27,7 +27,8 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const other: Part[] = [key, '": "', value(others, `${at}/additionalProperties`)];
   const more = book.ruleOf([['", "', ...other]]);
 
-  // From last to first property: the rest of the object after it, and the object that begins with it.
+  // Built from the last property to the first: `after` is the rest of an object, `first` is an object that begins
+  // here.
   let after: Part[] = [book.upTo(more, room), '"}"'];
   const alone: Part[][] = min === 0 ? [['"}"']] : [];
   if (room > 0) alone.push([...other, book.upTo(more, room - 1), '"}"']);
@@ -43,7 +44,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
     if (isRequired) {
       first = [...member, ...after];
       after = ['", "', ...member, ...after];
-      // For each part of a sequence, xgrammar copies all parts after it, so long sequences are split.
+      // Long sequences are split: for each part of a sequence, xgrammar copies all parts that follow.
       if (after.length > 20) after = [book.ruleOf([after])];
     } else {
       const [shared, rest] = [book.ruleOf([member]), book.ruleOf([after])];
@@ -81,7 +82,7 @@ function propertiesOf(parts: SchemaParts, schema: Schema, at: string): Propertie
     [others, limits] = [false, {}];
   }
   for (const name of required) if (!names.has(name)) names.set(name, others ?? true);
-  // A schema that names properties and does not mention others forbids them.
+  // Unnamed properties are forbidden if the schema names properties and does not mention others.
   others ??= names.size === 0 && schema.properties === undefined;
   const isLimited = asserts(limits);
   if (isLimited && names.size > 0) {
@@ -94,7 +95,7 @@ function propertiesOf(parts: SchemaParts, schema: Schema, at: string): Propertie
   return { names, required, others, key };
 }
 
-/** The constraints of propertyNames on keys. */
+/** Returns the constraints of propertyNames on keys. */
 function keyLimits({ book, reader }: SchemaParts, schema: Schema, at: string): Schema {
   const keys = reader.target(schema.propertyNames ?? true, at);
   if (keys === true) return {};

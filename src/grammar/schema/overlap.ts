@@ -15,7 +15,7 @@ export class Overlap {
     this.#book = book;
   }
 
-  /** Whether it is certain that no value matches both; false if undecided. */
+  /** Whether certainly no value matches both schemas; false if undecided. */
   areDisjoint(a: unknown, b: unknown, at: string, depth = 0): boolean {
     this.#book.step(1, "oneOf", at);
     const [x, y] = [this.#reader.target(a, at), this.#reader.target(b, at)];
@@ -46,7 +46,7 @@ export class Overlap {
     return { types: new Set(wide), values: undefined };
   }
 
-  /** True if a required property of one is forbidden, or has a disjoint schema, in the other. */
+  /** True if a property that one schema requires is forbidden, or has a disjoint schema, in the other. */
   #areDisjointObjects(x: Schema, y: Schema, at: string, depth: number): boolean {
     const [propertiesOfX, propertiesOfY] = [x, y].map(({ properties }) =>
       membersOf(isObject(properties) ? properties : {}),

@@ -16,11 +16,11 @@ import {
 import type { Counts, RuleBook } from "./rule-book.ts";
 
 const MAX_REFERENCES = 64;
-/** A larger maximum counts as unlimited; a larger minimum (MAX_LEAST) is not enforced. */
+/** Maximum of a count above which it is unlimited, and minimum (MAX_LEAST) above which it is not enforced. */
 const MAX_COUNT = 1_000_000;
 const MAX_LEAST = 1000;
 
-/** Keywords that apply to whatever a sibling keyword of the same schema does not name. */
+/** Pairs of keywords: the first applies to whatever the second of the same schema does not name. */
 const scopes = [
   ["additionalProperties", "properties"],
   ["patternProperties", "properties"],
@@ -32,7 +32,7 @@ export class SchemaReader {
   readonly #root: unknown;
   readonly #book: RuleBook;
   readonly #merged = new Map<string, Schema>();
-  /** Members of objects along references, cached: thousands of references may share a path. */
+  /** Cached members of objects along references, because thousands of references may share a path. */
   readonly #members = new Map<unknown, Map<string, unknown>>();
 
   constructor(root: unknown, book: RuleBook) {
@@ -40,7 +40,7 @@ export class SchemaReader {
     this.#book = book;
   }
 
-  /** The target of a reference, merged with the keywords beside the reference. */
+  /** Resolves a reference, and merges its target with the keywords beside the reference. */
   target(schema: unknown, at: string, hops = 0): unknown {
     if (!isObject(schema) || !("$ref" in schema)) return schema;
     if (hops > MAX_REFERENCES) {
@@ -90,7 +90,7 @@ export class SchemaReader {
     return { min: min > MAX_LEAST ? 0 : min, max: max > MAX_COUNT ? Infinity : max };
   }
 
-  /** The values of enum and const that also have the schema's type. */
+  /** Returns the values of enum and const that also have the schema's type. */
   values(schema: Schema, at: string): unknown[] {
     const names = this.typeNames(schema, at);
     const isOfType = (value: unknown) =>
@@ -112,7 +112,7 @@ export class SchemaReader {
     return undefined;
   }
 
-  /** A schema without a type gets the types that its other keywords apply to. */
+  /** Returns the types that a schema allows; without `type`, those that its other keywords apply to. */
   types(schema: Schema, at: string): Type[] {
     const names = this.typeNames(schema, at);
     if (names) {
@@ -123,7 +123,7 @@ export class SchemaReader {
     return meant.length > 0 ? meant : types;
   }
 
-  /** One schema with the constraints of all. */
+  /** Merges the constraints of all schemas into one schema. */
   merge(base: Schema, parts: readonly unknown[], at: string): unknown {
     let merged = base;
     for (const part of parts) {
@@ -138,7 +138,7 @@ export class SchemaReader {
       ]);
       merged = { ...merged, ...Object.fromEntries(added) };
     }
-    // A self-referential schema is merged with itself repeatedly, to the same result.
+    // Equal results are shared, because a self-referential schema is merged with itself repeatedly.
     const text = JSON.stringify(merged);
     this.#book.step(1 + text.length / 100, "allOf", at);
     return this.#merged.getOrInsert(text, merged);

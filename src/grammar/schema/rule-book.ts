@@ -4,10 +4,10 @@ import { literal } from "../pattern/alternatives.ts";
 import { MAX_PATTERN_STEPS, Work } from "../pattern/pattern.ts";
 import type { Part, Rule } from "../pattern/rules.ts";
 
-/** The reason why a schema cannot be enforced. */
+/** Reason why a schema cannot be enforced. */
 export type SchemaFault = {
   keyword: string;
-  /** Position in the schema, as a JSON pointer. */
+  /** Position in the schema as a JSON pointer. */
   pointer: string;
   /** Keyword, position and reason, for the client. */
   message: string;
@@ -29,7 +29,7 @@ export function faultOf(keyword: string, pointer: string, why: string): SchemaFa
   return { keyword, pointer: short, message: `${keyword}${where} ${why}` };
 }
 
-/** Maximum rules, and characters of names and values: both cost compile time. */
+/** Maximum number of rules, and of characters of names and values: both cost compile time. */
 const MAX_RULES = 3000;
 const MAX_LITERALS = 50_000;
 /** Maximum steps of comparing and merging schemas: tens of milliseconds. */
@@ -40,11 +40,11 @@ export type Counts = { min: number; max: number };
 
 export class RuleBook {
   readonly #maxCost: number;
-  /** By schema, or by a text that identifies the rule. */
+  /** Rules by schema, or by a text that identifies the rule. */
   readonly #rules = new Map<unknown, Rule>();
   readonly #pending: (() => void)[] = [];
   readonly #ids = new Map<Rule, number>();
-  /** Costly rules already counted. */
+  /** Costly rules that are already counted in `#cost`. */
   readonly #paid = new Set<string>();
   #cost = 0;
   #literals = 0;
@@ -71,7 +71,7 @@ export class RuleBook {
     this.#fault ??= faultOf(keyword, at, why);
   }
 
-  /** The rule of this key. Its choices are written in `finish`, so that rules may be mutually recursive. */
+  /** Returns the rule of this key. Its choices are written in `finish`, so that rules may be mutually recursive. */
   rule(key: unknown, choices: () => Part[][], follow?: string): Rule {
     const known = this.#rules.get(key);
     if (known) return known;
@@ -82,12 +82,12 @@ export class RuleBook {
     throw new SchemaError(faultOf("schema", "", "comes to too many rules"));
   }
 
-  /** A rule used in one place. */
+  /** Makes a rule that is used in one place. */
   ruleOf(choices: Part[][], follow?: string): Rule {
     return this.rule(choices, () => choices, follow);
   }
 
-  /** A rule that matches no text. */
+  /** Returns a rule that matches no text. */
   never(): Rule {
     return this.rule("never", () => []);
   }
@@ -116,7 +116,7 @@ export class RuleBook {
     return isEnough;
   }
 
-  /** Charges costly rules that several places share, once each. */
+  /** Charges the compile time of costly rules that several places share, each rule once. */
   spendOnce(rules: readonly string[], keyword: string, at: string): boolean {
     const unpaid = rules.filter((rule) => !this.#paid.has(rule));
     if (!this.spend(unpaid.length, keyword, at)) return false;
@@ -124,7 +124,7 @@ export class RuleBook {
     return true;
   }
 
-  /** A repeated rule. Blocks of 16 are rules themselves, recursively, so the number of rules is logarithmic. */
+  /** Repeats a rule. Blocks of 16 are rules themselves, recursively, so the number of rules is logarithmic. */
   times(part: Rule, { min, max }: Counts): Part[] {
     return [...this.#exactly(part, min), this.upTo(part, max - min)];
   }

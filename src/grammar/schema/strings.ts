@@ -17,17 +17,17 @@ import type { SchemaReader } from "./reader.ts";
 import type { Counts, RuleBook } from "./rule-book.ts";
 
 const QUOTE = '"\\""';
-/** The characters that may follow a string in a document, as a lookahead. */
+/** Lookahead for the characters that may follow a string in a document. */
 const AFTER_STRING = "[,:}\\x5d]";
-/** A lookahead that never matches: excludes tokens that extend beyond the rule. */
+/** Lookahead that never matches: excludes tokens that extend beyond the rule. */
 const NOTHING = '"\\x01"';
 
 /** Maximum characters of a token within a string of bounded length. */
 const WINDOW = 16;
-/** Characters after which a key cannot become a property's name: keys with a longer common prefix are excluded. */
+/** Prefix length up to which keys are told from property names; keys that share more are excluded. */
 const MAX_PREFIX = 8;
 
-/** Characters that need no escape in a string. */
+/** Characters that may be unescaped in a string. */
 const plain: readonly Range[] = [
   [0x20, 0x21],
   [0x23, 0x5b],
@@ -59,14 +59,14 @@ export class StringRules {
     return [[QUOTE, this.#rest(schema, at)]];
   }
 
-  /** A key other than these names. It has no escapes, so that each key has only one spelling. */
+  /** Returns the rule of keys other than these names. Keys have no escapes, so that each has only one spelling. */
   keyExcept(names: readonly string[]): Rule {
     if (names.length === 0) return this.#book.rule("string", () => this.choices({}, ""));
     const codes = names.map((name) => Array.from(name, (char) => char.codePointAt(0)!));
     return this.#book.ruleOf([[QUOTE, this.#keyRestExcept(codes, 0)]]);
   }
 
-  /** While the key may still become one of the names, it consists of single characters, which compile fast. */
+  /** Writes the rest of a key; single characters, which compile fast, while it may still become a name. */
   #keyRestExcept(names: readonly (readonly number[])[], depth: number): Rule {
     return this.#book.rule(names, () => {
       const rest: Rule = this.#book.rule(
@@ -91,7 +91,7 @@ export class StringRules {
     });
   }
 
-  /** A character in these ranges, followed by `next`. */
+  /** Writes a character in these ranges, followed by `next`. */
   #chars(ranges: readonly Range[], next: readonly Part[]): Part[][] {
     const shown = intersect(ranges, plain);
     const ascii = intersect(shown, [[0, 0x7f]]);
@@ -105,7 +105,7 @@ export class StringRules {
     return choices;
   }
 
-  /** Trailing bytes of a character that may have any value are a rule that all characters share. */
+  /** Writes a character's bytes; trailing ones of any value become a rule that all characters share. */
   #bytes(bytes: readonly Range[]): Part[] {
     const last = bytes.findLastIndex(([from, to]) => from !== 0x80 || to !== 0xbf);
     const head = bytes.slice(0, last + 1).map((range) => byteClass([range]));
@@ -114,10 +114,10 @@ export class StringRules {
     return [...head, this.#book.rule(`bytes ${tail}`, () => [Array(tail).fill("[\\x80-\\xbf]")])];
   }
 
-  /** Any character in any spelling, followed by `next`. */
+  /** Writes any character in any spelling, followed by `next`. */
   #anyChar(next: readonly Part[]): Part[][] {
     const digit = "[0-9a-fA-F]";
-    // Excludes surrogate halves: every escape is one character.
+    // Surrogate halves are excluded, so that every escape is one character.
     const escape = this.#book.rule("escape", () => [
       ['["\\x5c/bfnrt]'],
       ['"u"', "[0-9a-cA-CefEF]", digit, digit, digit],
@@ -126,7 +126,7 @@ export class StringRules {
     return [...this.#chars(plain, next), [literal("\\"), escape, ...next]];
   }
 
-  /** The rest of a string after its opening quote. */
+  /** Returns the rule of the rest of a string after its opening quote. */
   #rest(schema: Schema, at: string): Rule {
     const { pattern, format } = schema;
     const counts = this.#reader.counts(schema, "Length", at);
@@ -140,7 +140,7 @@ export class StringRules {
     });
   }
 
-  /** The texts that pattern and format allow; undefined if unconstrained. */
+  /** Returns the texts that pattern and format allow; undefined if neither constrains them. */
   #language({ pattern, format }: Schema, at: string): Automaton | undefined {
     let language: Automaton | undefined;
     const add = (keyword: string, source: unknown) => {
@@ -196,9 +196,9 @@ export class StringRules {
   }
 
   /**
-   * A rule in which most tokens can begin is slow to compile, so there is no such rule per character. One rule counts
-   * characters and offers only single characters; from each position, a window of a few rules offers longer tokens, up
-   * to the end of the string if that is near.
+   * Returns the rest of a string with counted characters. Rules in which most tokens can begin are slow to compile,
+   * so there are few: one rule counts single characters, and from each position a window of a few rules offers longer
+   * tokens, up to the end of the string if that is near.
    */
   #countedRest({ min, max }: Counts, at: string): Rule {
     if (min > max) return this.#book.never();
@@ -213,7 +213,7 @@ export class StringRules {
     return this.#counted(min, max);
   }
 
-  /** `min` to `max` characters, and the closing quote. */
+  /** Returns the rule of `min` to `max` characters and the closing quote. */
   #counted(min: number, max: number): Rule {
     const one = this.#book.rule("character", () => this.#anyChar([]), NOTHING);
     const isNear = max === Infinity || max - min <= WINDOW;
@@ -226,7 +226,7 @@ export class StringRules {
     });
   }
 
-  /** At least `min` characters and at most `extra` more, and the closing quote. */
+  /** Returns the rule of at least `min` characters, at most `extra` more, and the closing quote. */
   #window(min: number, extra: number): Rule {
     if (min === 0 && extra === Infinity) return this.#anyRest();
     const choices = (): Part[][] => {
@@ -236,7 +236,7 @@ export class StringRules {
     return this.#book.rule(windowKey(min, extra), choices, AFTER_STRING);
   }
 
-  /** Exactly `count` characters, without the closing quote. */
+  /** Returns the rule of exactly `count` characters, without the closing quote. */
   #run(count: number): Rule {
     const next = count === 1 ? [] : [this.#run(count - 1)];
     return this.#book.rule(`a run of ${count}`, () => this.#anyChar(next), NOTHING);
