@@ -26,7 +26,7 @@ export function chatWithoutAgentMarks(
 ): Chat {
   if (keeps) return chat;
   const messages = withoutMarks(chat.messages);
-  // Keeps a prompt that consists only of marks.
+  // A prompt that consists only of marks is kept.
   return messages.length === 0 ? chat : { ...chat, messages };
 }
 
@@ -54,7 +54,7 @@ function partsWithout({ role, parts }: Message): readonly Part[] {
     if (part.kind !== "text") return [part];
     const text = marks.reduce((left, mark) => left.replace(mark, ""), part.text);
     if (text.trim() === "" && text !== part.text) return [];
-    // The user's own text may be about such marks.
+    // A mark within the user's own text is kept: the text may be about such marks.
     return [isUser ? part : { ...part, text }];
   });
   return isUser && rest.length === 0 ? parts : rest;

@@ -6,7 +6,7 @@ import { ConversationError } from "./conversation-error.ts";
 import type { Limits } from "./limits.ts";
 
 export type Constraint = {
-  /** The request's field that sets it. */
+  /** Name of the request's field that sets the constraint. */
   param: string;
   format: StructuralTagFormat;
   /** Control tokens that the grammar sees as text. */
@@ -15,12 +15,12 @@ export type Constraint = {
   strict?: readonly unknown[];
 };
 
-/** A JSON document that matches the schema. */
+/** Returns a constraint to JSON documents that match the schema. */
 export function jsonDocument(schema: Record<string, unknown> | boolean): Omit<Constraint, "param"> {
   return { format: { type: "json_schema", json_schema: schema }, strict: [schema] };
 }
 
-/** The constraint as a grammar over one model's tokens. */
+/** Returns the constraint as a grammar over the tokens of a model. */
 export function grammarFor(model: ServedModel, constraint: Constraint): Grammar {
   const { format, markers = [], strict = [] } = constraint;
   const { stopTokens } = model.text;

@@ -3,9 +3,9 @@ import type { ErrorAnswer } from "../error-answer.ts";
 
 export class ConversationError extends Error {
   override name = "ConversationError";
-  /** A field of the conversation, or the request's own field if the codec has named it (Constraint.param). */
+  /** Field of the conversation, or the request's own field if the codec has named it (Constraint.param). */
   readonly field: string;
-  /** For example, "expected token ids below 100". */
+  /** Fault of the field, such as "expected token ids below 100". */
   readonly problem: string;
 
   constructor(field: string, problem: string) {
@@ -15,7 +15,7 @@ export class ConversationError extends Error {
   }
 }
 
-/** The model can only continue texts. */
+/** The model has no chat template, so it can only continue texts. */
 export class NoChatTemplateError extends Error {
   override name = "NoChatTemplateError";
   readonly answer: ErrorAnswer = {

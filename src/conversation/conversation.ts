@@ -16,9 +16,9 @@ export type Conversation = {
   n: number;
   /** Requests log-probabilities of the answers, with this number of alternatives per token. */
   logprobs?: number | undefined;
-  /** The same for the prompt. */
+  /** Requests log-probabilities of the prompt, with this number of alternatives per token. */
   promptLogprobs?: number | undefined;
-  /** The requested priority, an upper bound. */
+  /** Priority that the client requests; the key's tier or the route may lower it. */
   priority?: Priority | undefined;
   /** Conversations with different salts never share prefix cache entries. */
   cacheSalt?: string | undefined;
@@ -36,11 +36,11 @@ export type Chat = {
   isParallel: boolean;
   /** Whether the model should think before it answers, if its chat template has a switch for it. */
   thinks?: boolean | undefined;
-  /** How much it should think, if its chat template supports that. */
+  /** How much the model should think, if its chat template supports that. */
   effort?: string | undefined;
   /** Whether the prompt ends with the assistant's header; by default, unless a message is continued. */
   addGenerationPrompt?: boolean | undefined;
-  /** The answer continues the last message instead of following it. */
+  /** Whether the answer continues the last message instead of following it. */
   continueFinalMessage?: boolean;
   /** Additional variables of the chat template. */
   templateKwargs?: Readonly<Record<string, unknown>> | undefined;
@@ -61,9 +61,9 @@ export type Message = {
   name?: string | undefined;
   /** Why the model refused to answer. */
   refusal?: string | undefined;
-  /** For a tool's result, the id of the call. */
+  /** Id of the call, if the message is a tool's result. */
   callId?: string | undefined;
-  /** The request field of the message, for reports. */
+  /** Name of the request's field that holds the message, for reports. */
   field?: string | undefined;
 };
 
@@ -76,22 +76,22 @@ export type Part =
 export type Call = {
   id?: string | undefined;
   name: string;
-  /** JSON text. */
+  /** JSON text of an object. */
   arguments: string;
   /** Set if the token limit or a stop string cut off the call: its arguments may be incomplete. */
   isCutOff?: true;
 };
 
 export type OfferedTool = Tool & {
-  /** Its schema is enforced completely or rejected. */
+  /** Whether the schema must be enforced completely; it is rejected if that is impossible. */
   isStrict?: boolean;
-  /** The schema that the model sees, if it differs from the enforced one. */
+  /** Schema that the model sees, if it differs from the enforced one. */
   shownParameters?: Record<string, unknown>;
 };
 
 export type ToolChoice = "auto" | "none" | "required" | { name: string };
 
-/** Absent fields are defaults of the server or the model. */
+/** Sampling options of a request; absent ones get defaults of the server or the model. */
 export type SamplingChoice = Omit<Sampling, "temperature" | "logprobs"> & {
   temperature?: number | undefined;
 };

@@ -33,7 +33,7 @@ export function engineRequestMaker(
   });
 }
 
-/** An absent field falls back to the server's settings, then generation_config.json, then OpenAI's default. */
+/** Fills absent options from the server's settings, then generation_config.json, then OpenAI's defaults. */
 function samplingOf(
   asked: SamplingChoice,
   settings: Settings,
@@ -49,12 +49,12 @@ function samplingOf(
   };
 }
 
-/** Tokens that end an answer. */
+/** Returns the tokens that end an answer. */
 function stopTokensOf({ ignoreEos, stopTokenIds = [] }: Limits, { text }: ServedModel): number[] {
   return [...(ignoreEos ? [] : text.stopTokens), ...stopTokenIds];
 }
 
-/** The requested number, limited by the context left after the prompt; 0 generates nothing. */
+/** Returns the requested number, limited by the context left after the prompt; 0 generates nothing. */
 function maxTokensOf(
   asked: number | undefined,
   { maxTokens: preset }: Settings,
@@ -66,7 +66,7 @@ function maxTokensOf(
   return Math.max(1, Math.min(asked ?? preset ?? room, room));
 }
 
-/** Keys never share cached blocks: latency must not reveal what another key has sent. */
+/** Returns a salt by which keys share no cached blocks: latency must not reveal what another key has sent. */
 export function saltOf(key: string, cacheSalt = ""): string {
   return JSON.stringify([key, cacheSalt]);
 }

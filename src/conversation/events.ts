@@ -5,22 +5,22 @@ import type { Part } from "./conversation.ts";
 export type AnswerEvent =
   | { kind: "text"; text: string }
   | { kind: "thought"; text: string }
-  /** Calls are numbered from 0. */
+  /** A call begins. Calls are numbered from 0. */
   | { kind: "call"; call: number; id: string; name: string }
-  /** Appended to the call's arguments. */
+  /** Text to append to the call's arguments. */
   | { kind: "arguments"; call: number; text: string }
-  /** The call is complete. Absent if the token limit or a stop string cut off the call. */
+  /** The call is complete. This event is absent if the token limit or a stop string cut off the call. */
   | { kind: "call_end"; call: number }
   | ({ kind: "end" } & End);
 
 export type End = {
-  /** length: the token limit or the end of the context; takes precedence, since a call may be cut off. */
+  /** length: the token limit or the end of the context. It takes precedence over calls, which may be cut off. */
   reason: "stop" | "length" | "calls";
   /** The stop string that ended the answer, if one did. */
   stop?: string | undefined;
 };
 
-/** The tokens of events. */
+/** Tokens that belong to the events of an answer. */
 type Written = {
   /** Index of the answer: p * n + a for answer a of prompt p. */
   index: number;

@@ -10,7 +10,7 @@ export function withSystemFirst(
   text: TextModel,
 ): readonly TextMessage[] {
   const isSystem = ({ role }: ChatMessage) => role === "system" || role === "developer";
-  // All templates support one at the beginning.
+  // All templates support a system message at the beginning.
   if (!messages.slice(1).some(isSystem) || takesLateSystem(text)) return messages;
   const firstOther = messages.findIndex((message) => !isSystem(message));
   const end = firstOther < 0 ? messages.length : firstOther;
@@ -20,7 +20,7 @@ export function withSystemFirst(
     const isLate = at >= end && isSystem(message);
     const next = isLate ? { ...message, role: "user" } : message;
     const last = turns.at(-1);
-    // Many templates also require alternating turns.
+    // Turns of the same role are merged where needed, because many templates require alternating turns.
     const isOneTurn = at < end || (last?.role === next.role && (isLate || isJoined));
     if (last && isOneTurn) {
       turns.splice(-1, 1, { ...last, content: `${last.content}\n\n${next.content}` });

@@ -5,7 +5,7 @@ import type { Chat, Message } from "./conversation.ts";
 
 type Span = { field: string | undefined; begin: number; end: number };
 
-/** Undefined if no message is found. Text that the template writes before a message belongs to that message. */
+/** Returns the field of token `at`, if known. Text that the template writes before a message belongs to it. */
 export function messageAt(
   { messages, tools }: Chat,
   prompt: Uint32Array,
@@ -19,7 +19,7 @@ export function messageAt(
   for (const message of messages) {
     const written = writtenOf(message);
     const begin = written === "" ? -1 : text.indexOf(written, spans.at(-1)?.end);
-    // The template omits or rewrites the text.
+    // The template omits or rewrites this message's text.
     if (begin < 0) continue;
     spans.push({ field: message.field, begin, end: begin + written.length });
   }
@@ -33,7 +33,7 @@ export function messageAt(
   return (found ?? spans.at(-1))?.field;
 }
 
-/** Text of the message that templates usually write verbatim. */
+/** Returns the text of the message that templates usually write verbatim. */
 function writtenOf({ parts }: Message): string {
   const texts = parts.filter((part) => part.kind === "text").map(({ text }) => text);
   const call = parts.find((part) => part.kind === "call");

@@ -4,7 +4,7 @@ import type { Call, MessageParser, MessagePart, ToolFormat } from "../tools/synt
 import type { Part } from "./conversation.ts";
 import type { Answer, AnswerEvent, AnswerEvents, End } from "./events.ts";
 
-/** Parses an answer's text and assigns ids to calls. Calls beyond `maxCalls` are dropped. */
+/** Parser of an answer's text, and the source of ids for calls. Calls beyond `maxCalls` are dropped. */
 export type MessageReader = Pick<ToolFormat, "newCallId"> & {
   parser: MessageParser;
   maxCalls: number;
@@ -14,7 +14,7 @@ export class MessageEvents {
   readonly #reader: MessageReader;
   readonly #ids = new Set<string>();
   #calls = 0;
-  /** The last call, unless it is complete or dropped. */
+  /** Number of the last call, unless that call is complete or dropped. */
   #open: number | undefined;
   #isThinking = false;
   #thoughtTokens = 0;
@@ -38,12 +38,12 @@ export class MessageEvents {
     return { index, events, tokens, scores };
   }
 
-  /** Number of tokens in thoughts, approximate at the border between thought and text. */
+  /** Number of tokens in thoughts; approximate at the border between thought and text. */
   get thoughtTokens(): number {
     return this.#thoughtTokens;
   }
 
-  /** The token limit takes precedence over calls, and so does a stop string that cuts off the last one. */
+  /** Returns why the answer ended. The token limit, or a stop string that cuts off the last call, outweighs calls. */
   reasonOf(finished: "stop" | "length"): End["reason"] {
     const isComplete = this.#calls > 0 && this.#open === undefined;
     return finished === "stop" && isComplete ? "calls" : finished;
@@ -70,7 +70,7 @@ export class MessageEvents {
     return [{ kind: "call_end", call }];
   }
 
-  /** The model's own id, unless it is a duplicate. */
+  /** Returns the id that the model gave the call, or a new one if it gave none or a duplicate. */
   #idOf({ id }: Pick<Call, "id">): string {
     const own = id === undefined || this.#ids.has(id) ? this.#reader.newCallId() : id;
     this.#ids.add(own);
@@ -98,7 +98,7 @@ export class AnswerBuilder {
     for (const event of events) this.#addEvent(event);
   }
 
-  /** The answer so far. */
+  /** Answer assembled so far. */
   get answer(): Answer {
     return this.#answer;
   }
@@ -116,7 +116,7 @@ export class AnswerBuilder {
         parts.push({ kind: "call", id: event.id, name: event.name, arguments: "", isCutOff: true });
         return;
       case "arguments":
-        // Calls never overlap.
+        // Calls never overlap, so the arguments belong to the last one.
         if (last?.kind === "call") last.arguments += event.text;
         return;
       case "call_end":

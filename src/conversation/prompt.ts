@@ -29,7 +29,7 @@ export type PreparedPrompt = {
   newReader(): MessageReader;
 };
 
-/** Throws a ContextLengthError for a prompt that exceeds the model's context. */
+/** Prepares a conversation's prompts; throws a ContextLengthError if one exceeds the model's context. */
 export async function preparePrompt(
   conversation: Conversation,
   model: ServedModel,
@@ -62,7 +62,7 @@ async function prepareChat(
     kind: "chat",
     input: chatInput(model, chat),
     maxTokens: countedTokens(model.info),
-    // Recurrent states can be reused only where a snapshot was kept, KV blocks anywhere.
+    // Shareable prefixes are needed for recurrent states, which can be reused only at a snapshot; KV blocks anywhere.
     wantsHeads: model.info.slots !== undefined,
   });
   const { format } = use ?? formatOf(model.text.template);
@@ -87,7 +87,7 @@ async function prepareChat(
         answerTag: answerTagOf(model.text.template),
       }),
       newCallId: format.newCallId,
-      // Without a grammar, only this limit prevents a second call.
+      // Limits the calls, because without a grammar nothing else prevents a second one.
       maxCalls: use?.isParallel === false ? 1 : Infinity,
     }),
   };
@@ -105,7 +105,7 @@ const plainReader = (): MessageReader => ({
   maxCalls: 0,
 });
 
-/** Control tokens in a text stay text, unless it is a rendered chat; clients can send token ids instead. */
+/** Encodes texts, or checks token ids. Control tokens in a text stay text unless it is a rendered chat. */
 export async function textTokens(
   { prompts, isRendered }: Omit<Texts, "kind">,
   { info }: ServedModel,

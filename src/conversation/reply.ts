@@ -15,19 +15,19 @@ import type { Answer, AnswerEvents } from "./events.ts";
 import { AnswerBuilder, MessageEvents } from "./message-events.ts";
 import type { PreparedPrompt } from "./prompt.ts";
 
-/** The environment of a reply: engine, model and client. */
+/** Environment in which a reply is generated: engine, model and client. */
 export type ReplyHost = {
   engine: EngineClient;
   grammars: Grammars;
   settings: Settings;
   model: ServedModel;
-  /** Passed to the engine's requests. */
+  /** Fields that are passed to the engine's requests. */
   given: Pick<Given, "name" | "priority" | "client" | "salt">;
-  /** The client that waits for the grammar. */
+  /** Client that waits for the compilation of the grammar. */
   grammarClient: GrammarClient;
-  /** Unread tokens of a prompt's answers before the conversation is aborted. */
+  /** Maximum unread tokens of a prompt's answers, beyond which the conversation is aborted. */
   maxBacklog?: number | undefined;
-  /** Starts the engine's work, so that the host can abort it. */
+  /** Starts the engine's work in a way that lets the host abort it. */
   begin(make: (watcher: AnswersWatcher) => Answers): Answers;
 };
 
@@ -50,7 +50,7 @@ export async function openReply(
   return new Reply(answers, readers);
 }
 
-/** Compiles the grammar. Only this client waits for it, and the wait ends if the client disconnects. */
+/** Compiles the constraint's grammar. Only this client waits, until it disconnects. */
 async function preparedGrammar(
   { limits }: Conversation,
   constraint: PreparedPrompt["constraint"],
@@ -91,13 +91,13 @@ export class Reply {
     return this.#answers.promptLogprobs(index);
   }
 
-  /** New events since the last read, at most one entry per answer; empty once all have ended. */
+  /** Returns the new events since the last read, at most one entry per answer; empty once all answers have ended. */
   async read(): Promise<AnswerEvents[]> {
     const pieces = await this.#answers.read();
     return pieces.map((piece) => this.#readers[piece.index]!.push(piece));
   }
 
-  /** All answers, in order, once they have ended. */
+  /** Returns all answers in order, once they have ended. */
   async whole(): Promise<Answer[]> {
     const builders = this.#readers.map((_, index) => new AnswerBuilder(index));
     for (;;) {

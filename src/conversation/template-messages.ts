@@ -9,7 +9,7 @@ import type { Call, Chat, Message, OfferedTool } from "./conversation.ts";
 import { NoChatTemplateError } from "./conversation-error.ts";
 import { type TextMessage, withSystemFirst } from "./late-system.ts";
 
-/** Parts that the template does not support become text. */
+/** Builds the template's input. Parts of messages that the template does not support become text. */
 export function chatInput(model: ServedModel, chat: Chat): ChatInput {
   const { text } = model;
   if (!text.chat) throw new NoChatTemplateError();
@@ -51,12 +51,12 @@ function shownTool({ name, description, parameters, shownParameters }: OfferedTo
   return { name, description, parameters: shownParameters ?? parameters };
 }
 
-/** Templates use either name, and decide which thoughts to keep. */
+/** Returns a thought under both names that templates use; templates decide which thoughts to keep. */
 function withThoughtNames(thought: string): Pick<TextMessage, string> {
   return { reasoning_content: thought, reasoning: thought };
 }
 
-/** Templates expect the text as one string and the arguments of calls as values. */
+/** Converts a message: templates expect the text as one string, and the arguments of calls as values. */
 function templateMessage(
   { role, parts, name, refusal, callId }: Message,
   roles: Partial<Record<Message["role"], string>>,

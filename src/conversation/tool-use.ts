@@ -19,7 +19,7 @@ export type ToolUse = {
   isParallel: boolean;
 };
 
-/** Undefined if the model must not call tools. */
+/** Returns how tools are used; undefined if the model must not call tools. */
 export function toolUseOf(chat: Chat, model: ServedModel): ToolUse | undefined {
   const { tools, toolChoice: choice } = chat;
   if (tools.length === 0 || choice === "none") return undefined;
@@ -40,7 +40,7 @@ export function toolUseOf(chat: Chat, model: ServedModel): ToolUse | undefined {
   };
 }
 
-/** The constraint on an answer that may be text or calls. */
+/** Returns the constraint on an answer that may be text in the form `form`, or calls. */
 export function withCalls(
   form: Constraint | undefined,
   use: ToolUse | undefined,
@@ -57,7 +57,7 @@ export function withCalls(
   };
 }
 
-/** The calls that the constraint of `withCalls` enforces; none if it allows calls that the parser cannot read. */
+/** Returns the calls that `withCalls` enforces; none if its constraint allows calls that the parser cannot read. */
 export function enforcedCalls(
   form: Constraint | undefined,
   use: Pick<ToolUse, "constraint" | "isRequired" | "tools"> | undefined,
@@ -70,13 +70,13 @@ export function enforcedCalls(
   return calls?.type === "triggered_tags" ? calls.triggers : [];
 }
 
-/** Whether it may continue after each of its parts. */
+/** Whether the format may continue after each of its parts. */
 function isSeries(format: StructuralTagFormat): boolean {
   if (format.type === "sequence") return isSeries(format.elements.at(-1)!);
   return format.type === "tags_with_separator";
 }
 
-/** xgrammar requires all or none of the alternatives to be series: wraps one as a series of one. */
+/** Wraps a format as a series of one, because xgrammar requires that all or none of the alternatives are series. */
 function asSeries(content: StructuralTagFormat): StructuralTagFormat {
   return separated([{ type: "tag", begin: "", content, end: "" }], "\n", false);
 }

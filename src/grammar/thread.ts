@@ -116,7 +116,7 @@ async function open(grammar: Grammar): Promise<GrammarMatcher> {
   return await GrammarMatcher.createGrammarMatcher(compiled, [...grammar.vocabulary.stopTokens]);
 }
 
-/** Returns the message for the client; of an error of xgrammar, only what it has printed. */
+/** Returns the message for the client; for an error of xgrammar, only its printed text. */
 function reason(error: unknown): string | undefined {
   const said = lastPrinted?.trim().replace(/\.$/, "");
   lastPrinted = undefined;

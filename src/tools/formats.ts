@@ -22,13 +22,13 @@ export type TemplateTools = {
   format: ToolFormat;
   /** Whether the template renders tools; if not, withInstructions describes them in a message. */
   knowsTools: boolean;
-  /** Whether it renders the calls of earlier messages; if not, withWrittenCalls writes them as text. */
+  /** Whether the template renders the calls of earlier messages; if not, withWrittenCalls writes them as text. */
   knowsCalls: boolean;
 };
 
 type Row = [ToolFormat, ...string[]];
 
-/** The first format whose markers all occur in the template wins. */
+/** Formats with texts that mark their templates. The first format whose marks all occur in a template is taken. */
 const formats: readonly Row[] = [
   [harmony, "<|channel|>", "<|message|>"],
   [functionGemma, "<start_function_call>"],
@@ -59,7 +59,7 @@ const formats: readonly Row[] = [
   [deepseek, "<｜tool▁sep｜>", "```json"],
   [deepseekV31, "<｜tool▁sep｜>"],
   [lfm, "<|tool_call_start|>"],
-  // Templates of LFM do not render calls, and only some mark the list of tools.
+  // LFM's templates do not render calls, and only some have marks around the list of tools.
   [lfm, "List of tools: "],
   [pythonic, "[func_name1("],
   [llamaJson, "<|start_header_id|>", '"parameters": '],

@@ -16,7 +16,7 @@ type Instructions = {
   results(texts: readonly string[]): Message[];
 };
 
-/** For templates without tools: a message describes the tools, and calls and results become text. */
+/** Describes tools in a message, and writes calls and results as text, for templates that do not render tools. */
 export function withInstructions(
   messages: readonly Message[],
   tools: readonly Tool[],
@@ -27,7 +27,7 @@ export function withInstructions(
   return instructions.tools(withResults(written, instructions.results), tools);
 }
 
-/** For templates without calls: calls become text of the assistant's message. */
+/** Writes calls as text of the assistant's message, for templates that do not render calls. */
 export function withWrittenCalls(messages: readonly Message[], format: ToolFormat): Message[] {
   return messages.map((message) => {
     const { tool_calls, ...rest } = message;
@@ -37,7 +37,7 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
   });
 }
 
-/** Merges consecutive results. */
+/** Replaces tool results by messages, one for all consecutive results. */
 function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];
@@ -72,7 +72,7 @@ For each call, write a JSON object with the function's name and its arguments wi
 What the functions return comes within <tool_response></tool_response>.`;
     return [{ role: "system", content: joined(system, text) }, ...others];
   },
-  // Many templates require alternating turns.
+  // One message of the user holds all results, because many templates require alternating turns.
   results: (texts) => [
     {
       role: "user",
@@ -81,7 +81,7 @@ What the functions return comes within <tool_response></tool_response>.`;
   ],
 };
 
-/** Gemma has no system role: the first user message describes the tools. */
+/** Instructions for Gemma, which has no system role: the first user message describes the tools. */
 const gemmaInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);
@@ -102,7 +102,7 @@ ${JSON.stringify(tools)}`;
   ],
 };
 
-/** Phi's template renders a field of the system message, and has a role for results. */
+/** Instructions for Phi, whose template renders a field of the system message, and has a role for results. */
 const phiInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);
@@ -112,7 +112,7 @@ const phiInstructions: Instructions = {
   results: (texts) => [{ role: "tool_response", content: texts.join("\n") }],
 };
 
-/** DeepSeek's templates render results, but neither tools nor values as arguments of calls. */
+/** Returns instructions for DeepSeek's templates, which render results, but not tools or parsed arguments. */
 function deepseekInstructions(format: ToolFormat): Instructions {
   const example = format.write([{ name: "function_name", arguments: '{"parameter": "value"}' }]);
   return {
@@ -156,7 +156,7 @@ function textOf({ content }: Message): string {
 
 type ToolCall = { function: { name: string; arguments: unknown } };
 
-/** Arguments are values, or text if they could not be parsed. */
+/** Reads a message's calls. Their arguments are values, or text if they could not be parsed. */
 function callsOf(toolCalls: unknown): Call[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.map(({ function: { name, arguments: given } }: ToolCall) => {

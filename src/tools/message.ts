@@ -5,11 +5,11 @@ import type { Enforced, MessageParser, MessagePart, Tool, ToolFormat } from "./s
 
 export type MessageOptions = {
   thinking: Thinking;
-  /** The model's format; undefined without tools, unless the format includes thoughts. */
+  /** Tool-call format of the model; undefined without tools, unless the format includes thoughts. */
   format?: ToolFormat | undefined;
   tools?: readonly Tool[] | undefined;
   enforced?: Enforced | undefined;
-  /** The tag around the model's answers. */
+  /** Name of the tag around the model's answers. */
   answerTag?: string | undefined;
 };
 

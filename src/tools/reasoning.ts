@@ -33,10 +33,10 @@ export class Reasoning {
   /** Whether the thought has any non-blank character so far. */
   #begun = false;
   #blanks = "";
-  /** A possible prefix of a marker. */
+  /** Text held back because it may be the start of a marker. */
   #pending = "";
 
-  /** `inside`: the prompt ends inside the thought. */
+  /** `inside`: whether the prompt ends inside the thought. */
   constructor(inside: boolean, { open, close }: ThoughtMarks = thinkTags) {
     this.#open = open;
     this.#closer = new StringMatcher([close]);
@@ -63,7 +63,7 @@ export class Reasoning {
     return split;
   }
 
-  /** Discards a possible prefix of a marker. */
+  /** Discards text that may have been the start of a marker. */
   cut(): void {
     this.#pending = "";
   }
@@ -111,7 +111,7 @@ export class Reasoning {
   }
 }
 
-/** Extends an answer's grammar by a thought, if the model thinks. */
+/** Returns an answer's grammar that allows a thought before the answer, if the model thinks. */
 export function withThought(
   answer: StructuralTagFormat,
   thinking: Thinking,

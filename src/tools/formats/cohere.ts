@@ -1,4 +1,4 @@
-// Command R7B, A and their kin, whose calls are counted:
+// Command R7B, Command A and later ones, whose calls are numbered:
 // <|START_ACTION|>[
 //     {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}
 // ]<|END_ACTION|>
@@ -37,7 +37,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   yield* marker(yield* pastBlanks(), CLOSE);
 }
 
-/** Calls of all tools share their beginning. */
+/** Returns the grammar of a call to any of the tools: their calls share the beginning. */
 function anyOf(tools: readonly Tool[]): TagFormat {
   const named = tools.map((tool): StructuralTagFormat => {
     const value = `", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `;

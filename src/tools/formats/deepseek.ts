@@ -33,7 +33,7 @@ export const deepseekV31 = deepseekFormat("deepseek-v3.1", {
   separator: "",
 });
 
-/** The texts before, between and after a call's name and its arguments, and between calls. */
+/** Texts before, between and after a call's name and arguments, and the separator of calls. */
 type Layout = Record<"before" | "between" | "after" | "separator", string>;
 
 function deepseekFormat(name: string, layout: Layout): ToolFormat {
@@ -65,7 +65,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   while ((yield* marker(yield* pastBlanks(), CALL, CLOSE)) === CALL) {
     const head = (yield* until(SEPARATOR)).trim();
     const at: At = { char: yield* pastBlanks() };
-    // The text before the separator is the call's name if its arguments follow directly, otherwise its type.
+    // If the arguments follow directly, the text before the separator is the call's name, otherwise its type.
     const isFenced = at.char !== "{";
     const name = isFenced ? yield* word(at, NAME) : head;
     const call: CallDraft = { name, arguments: "" };

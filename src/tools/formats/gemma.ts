@@ -1,5 +1,6 @@
 // Gemma 2 and 3, whose templates do not support tools. Google documents three ways to prompt for calls: a Python list
-// or JSON as the whole message, and Python in a fence, which is what instructions.ts asks for: ```tool_code
+// or JSON as the whole message, and Python in a fence, which is what instructions.ts asks for:
+// ```tool_code
 // get_weather(city="Paris", days=3)
 // ```
 import { blockParser } from "../syntax/block-parser.ts";

@@ -53,13 +53,13 @@ class HarmonyParser implements MessageParser {
   readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
-  /** The text of the header, kept while a call may still turn out to be text. */
+  /** Text of the message's header, kept as long as a call may still turn out to be text. */
   #head = "";
   #kind: "content" | "reasoning" | "call" | "complete call" = "content";
   #name = "";
-  /** The text of a call that is not enforced, or a possible prefix of a marker. */
+  /** Text of a call that is not enforced, or a possible prefix of a marker. */
   #body = "";
-  /** The enforced call in progress. */
+  /** Enforced call that is being read. */
   #call: { draft: CallDraft; reading: Reading<void> } | undefined;
   #hasText = false;
 
@@ -78,7 +78,7 @@ class HarmonyParser implements MessageParser {
   end(isCutOff: boolean): MessagePart[] {
     if (this.#call) return [];
     if (isCutOff) this.#cut();
-    // An incomplete header is dropped, unless it may belong to a call that is not enforced.
+    // Drops an incomplete header, unless it may belong to a call that is not enforced.
     else if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=") && !this.#isEnforced()) this.#add("content", this.#head);
     return this.#drain();
@@ -141,7 +141,7 @@ class HarmonyParser implements MessageParser {
     this.#parts.push({ kind: "call", name: this.#name });
   }
 
-  /** The grammar decides where a call ends, so markers in its strings are text. */
+  /** Reads an enforced call. The grammar decides where the call ends, so markers in its strings are text. */
   #takeCall(reading: Reading<void>, char: string): void {
     try {
       if (!reading.next(char).done) return;
@@ -209,7 +209,7 @@ function* readArgumentsOf(call: CallDraft): Reading<void> {
   yield* readArguments(call, yield* pastBlanks());
 }
 
-/** A header up to and including <|message|>. The recipient is before or after the channel. */
+/** Reads a header up to and including <|message|>. The recipient is before or after the channel. */
 function* readHead(): Reading<Head> {
   const head: Head = { channel: "", recipient: undefined };
   const at: At = { char: yield* pastBlanks() };
@@ -224,7 +224,7 @@ function* readHead(): Reading<Head> {
       if (tag === "channel") head.channel = text;
     } else if (head.channel !== "") {
       const text = yield* word(at, /[^\s<]/);
-      // The content type may appear here too.
+      // The text after the channel may also be the content type, which is ignored.
       if (text.startsWith("to=")) head.recipient = text.slice(3);
     } else {
       need(at.char, "t");
@@ -250,7 +250,7 @@ function* readTag(): Reading<string> {
 const TO = `${CHANNEL}commentary to=`;
 const ROLE_TO = `${START}assistant to=`;
 
-/** A call ends the answer, so there is at most one. */
+/** Returns the grammar of an answer. It allows at most one call, because a call ends the answer. */
 function grammar(
   tools: readonly Tool[],
   { required }: GrammarOptions,

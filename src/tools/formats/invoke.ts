@@ -34,17 +34,17 @@ import { openCall } from "../syntax/literal-value.ts";
 import { marker, pastBlanks, type Reading, until } from "../syntax/reading.ts";
 
 type Tags = {
-  /** Around all calls. */
+  /** Tag before all calls. */
   open: string;
   close: string;
-  /** Text before names, which end with a quote. */
+  /** Text before a function's or parameter's name, up to the opening quote. */
   invoke: string;
   invokeEnd: string;
   parameter: string;
   parameterEnd: string;
 };
 
-// Text after a parameter's name.
+// Texts after a parameter's name: without a flag, for strings, and for other values.
 const UNTOLD = '">';
 const STRING = '" string="true">';
 const OTHER = '" string="false">';
@@ -79,9 +79,9 @@ function tagsOf(section: string, prefix: string): Tags {
 }
 
 type Dialect = Pick<ToolFormat, "markers"> & {
-  /** The grammar of a value between two texts, including the text after the parameter's name. */
+  /** Returns the grammar of a value between two texts, including the text after the parameter's name. */
   value(schema: Record<string, unknown>, begin: string, end: string): StructuralTagFormat;
-  /** The text after the name of a parameter with this value. */
+  /** Returns the text after the name of a parameter with this value. */
   mark(given: unknown): string;
 };
 

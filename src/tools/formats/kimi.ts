@@ -1,6 +1,7 @@
 // Kimi K2, whose call ids contain the function's name and a counter:
 // <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}
-// <|tool_call_end|><|tool_calls_section_end|>, without the line break.
+// <|tool_call_end|><|tool_calls_section_end|>
+// The line break before <|tool_call_end|> is not part of the format.
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../syntax/block-parser.ts";
 import {

@@ -1,5 +1,6 @@
-// Mistral, in two forms. Both are parsed; the template tells which one the model writes: [TOOL_CALLS][{"name":
-// "get_weather", "arguments": {"city": "Paris"}}] [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
+// Mistral, in two forms. Both are parsed; the template tells which one the model writes:
+// [TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}}]
+// [TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}
 import type { StructuralTagFormat, TagFormat } from "@mlc-ai/web-xgrammar";
 import { blockParser } from "../syntax/block-parser.ts";
 import {

@@ -1,6 +1,7 @@
-// Nemotron before its version 3, and Hunyuan and Jamba, with other tags: <TOOLCALL>[{"name": "get_weather",
-// "arguments": {"city": "Paris"}}]</TOOLCALL> <tool_calls>[{"name": "get_weather", "arguments": {"city":
-// "Paris"}}]</tool_calls> MiniMax M1, without a list:
+// Nemotron before its version 3, and with other tags Hunyuan and Jamba:
+// <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</TOOLCALL>
+// <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
+// MiniMax M1, without a list:
 // <tool_calls>
 // {"name": "get_weather", "arguments": {"city": "Paris"}}
 // </tool_calls>
@@ -40,7 +41,7 @@ function tagged(name: string, tag: string, around: Around): ToolFormat {
   };
 }
 
-/** A list, or objects one after the other. */
+/** Reads a list of calls, or calls one after the other without a list. */
 function* read(calls: CallDraft[], close: string): Reading<void> {
   const first = yield* pastBlanks();
   yield* jsonCalls(calls, first);

@@ -36,7 +36,7 @@ function* read(calls: CallDraft[], opener: string): Reading<void> {
   yield* jsonCalls(calls, opener === FUNCTOOLS ? "[" : yield* pastBlanks());
 }
 
-/** Phi sometimes omits the brackets. */
+/** Reads a call after the first one without a list, because Phi sometimes omits the brackets. */
 function* readNext(calls: CallDraft[]): Reading<void> {
   need(yield, ",");
   yield* jsonCall(calls, yield* pastBlanks());

@@ -24,7 +24,7 @@ export const lfm = pythonCalls("lfm", {
 
 type Block = {
   marks: readonly [open: string, close: string];
-  /** Texts between the marks and the calls. */
+  /** Texts between the opening mark and the calls, and between the calls and the closing mark. */
   around: readonly [before: string, after: string];
   separator: string;
 };

@@ -1,12 +1,15 @@
-// Qwen 3 Coder, Nemotron 3 and Step 3.5: <tool_call>
+// Qwen 3 Coder, Nemotron 3 and Step 3.5:
+// <tool_call>
 // <function=get_weather>
 // <parameter=city>
 // Paris
 // </parameter>
 // </function>
 // </tool_call>
-// Seed-OSS, with values on the lines of their tags: <seed:tool_call>
-// <function=get_weather> <parameter=city>Paris</parameter>
+// Seed-OSS, with values on the lines of their tags:
+// <seed:tool_call>
+// <function=get_weather>
+// <parameter=city>Paris</parameter>
 // </function>
 // </seed:tool_call>
 import type { TagFormat } from "@mlc-ai/web-xgrammar";
@@ -51,7 +54,7 @@ export const seed: ToolFormat = {
 type Tags = {
   open: string;
   close: string;
-  /** Around a value. */
+  /** Text on both sides of a value. */
   margin: string;
 };
 
@@ -60,7 +63,8 @@ function functionXml(name: string, tags: Tags): ToolFormat {
   return {
     name,
     markers: [open, close],
-    // The model sometimes omits <tool_call> but still writes </tool_call>.
+    // The function's tag opens a block too, because the model sometimes omits <tool_call> but still writes
+    // </tool_call>.
     parser: blockParser({
       openers: [open, FUNCTION],
       closers: [close],
@@ -108,7 +112,7 @@ function* readName(): Reading<string> {
   }
 }
 
-/** xgrammar's built-in format does not allow multi-line strings and fails on empty schemas. */
+/** Returns the grammar of a call. xgrammar's own format allows no multi-line strings, and fails on empty schemas. */
 function tagOf(tool: Tool, { open, close, margin }: Tags): TagFormat {
   // The parser accepts a string's end with or without a newline before it.
   const content = parameterSequence(tool, (key, schema) =>

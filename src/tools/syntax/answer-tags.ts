@@ -5,7 +5,7 @@ import { isBlank } from "./reading.ts";
 
 const NAMES = ["answer", "response"];
 
-/** The tag that a chat template removes from earlier answers, which is the one the model writes. */
+/** Returns the tag that a chat template removes from earlier answers: the model writes this tag. */
 export function answerTagOf(template: string): string | undefined {
   if (!template.includes("</think>")) return undefined;
   return NAMES.find((name) => template.includes(`<${name}>`) && template.includes(`</${name}>`));
@@ -18,7 +18,7 @@ export class AnswerTags {
   /** Whether only whitespace has followed the opening tag. */
   #isStart = true;
   #blanks = "";
-  /** A possible prefix of a tag. */
+  /** Text held back because it may be the start of a tag. */
   #pending = "";
 
   constructor(name: string) {
@@ -26,14 +26,14 @@ export class AnswerTags {
     this.#closer = new StringMatcher([`</${name}>`]);
   }
 
-  /** Returns the text without tags that can be emitted. */
+  /** Adds text; returns what can be emitted, without the tags. */
   push(text: string): string {
     let free = "";
     for (const char of text) free += this.#take(char);
     return free;
   }
 
-  /** `isCutOff`: a possible prefix of a tag is dropped. */
+  /** Ends the text; returns the held text, without a possible start of a tag if `isCutOff`. */
   end(isCutOff: boolean): string {
     const rest = this.#blanks + (isCutOff ? "" : this.#pending);
     this.#blanks = this.#pending = "";
@@ -68,7 +68,7 @@ export class AnswerTags {
     return text;
   }
 
-  /** Holds back whitespace until text follows. */
+  /** Returns the text, but holds back whitespace until other text follows. */
   #withoutBlanks(text: string): string {
     let free = "";
     for (const char of text) {

@@ -18,7 +18,7 @@ import { Mismatch, type Reading } from "./reading.ts";
 
 type Schema = Record<string, unknown>;
 
-/** The schema of a tool's arguments; empty if there is no such tool. */
+/** Returns the schema of a tool's arguments; empty if there is no such tool. */
 export function parametersOf(tools: readonly Tool[], name: string): Schema {
   return tools.find((tool) => tool.name === name)?.parameters ?? {};
 }
@@ -28,7 +28,7 @@ export function isJsonOnly(parameters: Schema, key: string): boolean {
   return typesOf(propertySchema(parameters, key))?.has("string") === false;
 }
 
-/** The text of an argument before `end`, which is consumed too. If it is JSON, its strings may contain `end`. */
+/** Reads an argument up to `end`, and consumes `end` too. If the argument is JSON, its strings may contain `end`. */
 export function* argumentText(end: string, isJson: boolean): Reading<string> {
   const matcher = new StringMatcher([end]);
   let scanner = isJson ? new JsonScanner() : undefined;
@@ -47,7 +47,7 @@ export function* argumentText(end: string, isJson: boolean): Reading<string> {
   }
 }
 
-/** The JSON text of an argument. */
+/** Returns an argument as JSON: a string, unless the text is JSON of a type that its schema allows. */
 export function jsonOfText(text: string, parameters: Schema, key: string): string {
   const types = typesOf(propertySchema(parameters, key));
   const mayBeString = types?.has("string") ?? false;
@@ -58,7 +58,7 @@ export function jsonOfText(text: string, parameters: Schema, key: string): strin
   return isString ? JSON.stringify(text) : json;
 }
 
-/** The text as JSON, if it is JSON or a Python literal. */
+/** Returns the text as JSON if it is JSON or a Python literal; otherwise undefined. */
 export function jsonIn(text: string): string | undefined {
   const trimmed = text.trim();
   try {
@@ -91,7 +91,7 @@ function typeOf(json: unknown): JsonType {
   return Array.isArray(json) ? "array" : (typeof json as JsonType);
 }
 
-/** The possible types of a value; undefined if the schema does not restrict them. */
+/** Returns the possible types of a value; undefined if the schema does not restrict them. */
 export function typesOf(schema: Schema): ReadonlySet<JsonType> | undefined {
   const only = choicesOf(schema);
   if (only) return new Set(only.map(typeOf));
@@ -106,7 +106,7 @@ export function typesOf(schema: Schema): ReadonlySet<JsonType> | undefined {
   return new Set(types.flatMap((each) => [...each!]));
 }
 
-/** All required parameters in order, then any of the others. */
+/** Returns the grammar of parameters: all required ones in order, then any of the others. */
 export function parameterSequence(
   { parameters }: Tool,
   format: (key: string, schema: Schema) => StructuralTagFormat,
@@ -117,7 +117,7 @@ export function parameterSequence(
   return elements.length > 0 ? { type: "sequence", elements } : nothing;
 }
 
-/** A value between two texts. A string may be any text; other values have `margin` before the end. */
+/** Returns the grammar of a value between two texts. Values other than strings have `margin` before `end`. */
 export function bareValue(
   schema: Schema,
   { begin, end, margin = "" }: { begin: string; end: string; margin?: string },

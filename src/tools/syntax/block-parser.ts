@@ -15,13 +15,13 @@ import type {
 import { isBlank, Mismatch, type Reading } from "./reading.ts";
 
 export type BlockSyntax = {
-  /** Texts that open a block, anywhere. */
+  /** Texts that open a block anywhere in the message. */
   openers: readonly string[];
-  /** Texts after a block that are ignored. */
+  /** Texts that are ignored after a block. */
   closers?: readonly string[];
   /** Reads a block after its opener, and adds the calls in it to `calls` as they appear. */
   read(calls: CallDraft[], opener: string, tools: readonly Tool[]): Reading<void>;
-  /** Reads a block that has no opener and starts the message. */
+  /** Reads a block without an opener at the start of the message. */
   readFirst?(calls: CallDraft[]): Reading<void>;
   /** Reads another block directly after a call. */
   readNext?(calls: CallDraft[]): Reading<void>;
@@ -33,15 +33,15 @@ export function blockParser(syntax: BlockSyntax): ToolFormat["parser"] {
 
 type Block = {
   reading: Reading<void>;
-  /** "" if the block has none. */
+  /** Opener of the block; "" if it has none. */
   opener: string;
-  /** The block so far, including its opener; unused once a call is returned. */
+  /** Text of the block so far, including the opener; unused once a call is returned. */
   text: string;
   calls: CallDraft[];
   isEnforced: boolean;
   /** Number of calls returned with all their arguments. */
   returned: number;
-  /** The last call that has been returned at least in part. */
+  /** Last call that has been returned at least in part. */
   begun?: CallDraft;
 };
 
@@ -53,9 +53,9 @@ class BlockParser implements MessageParser {
   readonly #markers: StringMatcher;
   #parts: MessagePart[] = [];
   #place: "start" | "text" | "after call" = "start";
-  /** Whitespace is content only between texts. */
+  /** Whitespace held back until text follows, because it is content only between texts. */
   #blanks = "";
-  /** A possible prefix of an opener or a closer. */
+  /** Text held back because it may be the start of an opener or closer. */
   #pending = "";
   #block: Block | undefined;
 
@@ -112,7 +112,7 @@ class BlockParser implements MessageParser {
       const { done } = reading.next(char);
       if (!block.begun) block.text += char;
       const last = calls.at(-1);
-      // Without an opener, an unknown tool name suffices to treat the block as text.
+      // A block without an opener is text as soon as it names an unknown tool.
       const isOther = opener === "" && last?.name !== undefined && !this.#isTool(last);
       if (!done && !isOther) return;
       if (!done || calls.length === 0 || !calls.every(this.#isTool)) this.#giveUp(block, false);
@@ -124,14 +124,14 @@ class BlockParser implements MessageParser {
     } catch (error) {
       if (!(error instanceof Mismatch)) throw error;
       this.#giveUp(block, false);
-      // The character that does not fit may start something else.
+      // The character that does not fit the block may start something else.
       this.#search(char);
     }
   }
 
   readonly #isTool = (call: CallDraft): call is Call => this.#names.has(call.name);
 
-  /** Ends an incomplete block: returns its partial calls; without any, the block becomes text or is dropped. */
+  /** Ends an incomplete block. Returns its partial calls; a block without any becomes text, or is dropped. */
   #giveUp(block: Block, isDropped: boolean): void {
     this.#block = undefined;
     if (isDropped || block.isEnforced) this.#addCalls(block);

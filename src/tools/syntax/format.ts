@@ -1,4 +1,5 @@
-// A tool-call format: parses a model's text into a message, gives the grammar of calls, writes calls and their ids.
+// A tool-call format: parses a model's text into the parts of a message, constrains calls with a grammar, and writes
+// calls and their ids.
 import type { StructuralTagFormat } from "@mlc-ai/web-xgrammar";
 
 /** A function that the model may call. */
@@ -11,9 +12,9 @@ export type Tool = {
 
 export type Call = {
   name: string;
-  /** The JSON text of an object, as the model wrote it if it writes JSON. */
+  /** JSON text of an object; the model's own text if the model writes JSON. */
   arguments: string;
-  /** The call's id, if the model writes one. */
+  /** Id of the call, if the model writes one. */
   id?: string;
 };
 
@@ -24,14 +25,14 @@ export type MessagePart =
   | { kind: "content"; text: string }
   | { kind: "reasoning"; text: string }
   | ({ kind: "call" } & Omit<Call, "arguments">)
-  /** Appended to the last call's arguments. */
+  /** JSON text to append to the last call's arguments. */
   | { kind: "arguments"; text: string }
-  /** The last call is complete. Absent if its arguments are cut off. */
+  /** The last call is complete. This part is absent if the call's arguments are cut off. */
   | { kind: "call_end" };
 
 /**
- * Splits a message's text into parts as it arrives. An enforced call is returned while it is read; any other
- * is buffered until complete, because a malformed one is content.
+ * Splits a message's text into parts as it arrives. A call that the grammar enforces is returned while it is read.
+ * Any other call is buffered until complete, because a malformed one is content.
  */
 export type MessageParser = {
   push(text: string): MessagePart[];
@@ -43,25 +44,25 @@ export type MessageParser = {
 };
 
 /**
- * Calls that the grammar enforces to their end once begun: those after one of these openers, those with an opener
- * before any text (leading), or all.
+ * Calls that the grammar enforces to their end once begun: calls after one of these openers, calls with an opener
+ * before any text ("leading"), or all calls.
  */
 export type Enforced = readonly string[] | "leading" | "all";
 
 export type ThoughtMarks = {
   open: string;
   close: string;
-  /** Control tokens in some models; the parser and the grammar must see them as text. */
+  /** Marks that are control tokens in some models; the parser and the grammar must see them as text. */
   tokens: readonly string[];
 };
 
-/** Marks that are each a single token. */
+/** Returns marks of which each is a single token. */
 export function thoughtMarks(open: string, close: string): ThoughtMarks {
   return { open, close, tokens: [open, close] };
 }
 
 export type GrammarOptions = {
-  /** The answer must be a call, or several if parallel, and nothing else. */
+  /** Whether the answer must be a call, or several if `parallel`, and nothing else. */
   required: boolean;
   parallel: boolean;
 };
@@ -72,17 +73,17 @@ export type ToolFormat = {
   markers: readonly string[];
   /** Whether the format includes thoughts: it is then parsed even without tools. */
   thinks?: boolean;
-  /** The marks of a thought before the answer, if they are not <think> and </think>. */
+  /** Marks of a thought before the answer, unless they are <think> and </think>. */
   thought?: ThoughtMarks;
-  /** `enforced`: none by default. */
+  /** Creates a parser for one message. By default no calls are enforced. */
   parser(tools: readonly Tool[], enforced?: Enforced): MessageParser;
-  /** The grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
+  /** Returns the grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
-  /** The grammar of text, wrapped in the format's markup. */
+  /** Wraps the grammar of a text in the format's markup. */
   wrapText?(text: StructuralTagFormat): StructuralTagFormat;
   /** Writes calls in the model's syntax. */
   write(calls: readonly Call[]): string;
-  /** An id for a call to which the model gave none. */
+  /** Makes an id for a call to which the model gave none. */
   newCallId(): string;
 };
 

@@ -7,7 +7,7 @@ type Schema = Record<string, unknown>;
 
 export const nothing: StructuralTagFormat = { type: "grammar", grammar: 'root ::= ""' };
 
-/** One of these texts. */
+/** Returns the grammar of exactly one of these texts. */
 export function oneOf(texts: readonly string[]): StructuralTagFormat {
   return {
     type: "or",
@@ -15,7 +15,7 @@ export function oneOf(texts: readonly string[]): StructuralTagFormat {
   };
 }
 
-/** The values that a schema lists by const or enum. */
+/** Returns the values that a schema lists by const or enum; undefined if it lists none. */
 export function choicesOf(schema: Schema): unknown[] | undefined {
   if ("const" in schema) return [schema.const];
   return Array.isArray(schema.enum) && schema.enum.length > 0 ? schema.enum : undefined;
@@ -25,12 +25,12 @@ export function optional(format: StructuralTagFormat): StructuralTagFormat {
   return { type: "or", elements: [nothing, format] };
 }
 
-/** Arguments as a JSON object. */
+/** Returns the grammar of arguments as a JSON object. */
 export function jsonArguments({ parameters }: Tool): StructuralTagFormat {
   return { type: "json_schema", json_schema: { type: "object", ...parameters } };
 }
 
-/** `{"name": …, "arguments": {…}}` between two texts. */
+/** Returns the grammar of `{"name": …, "arguments": {…}}` between two texts. */
 export function jsonTag(
   tool: Tool,
   { before = "", key = "arguments", after = "" }: { before?: string; key?: string; after?: string },
@@ -39,7 +39,7 @@ export function jsonTag(
   return { type: "tag", begin, content: jsonArguments(tool), end: `}${after}` };
 }
 
-/** A sequence of calls. Every call starts with `trigger`, which text cannot contain. */
+/** Returns the grammar of a sequence of calls. Every call starts with `trigger`, which text cannot contain. */
 export function callSequence(
   tags: TagFormat[],
   { trigger, separator }: { trigger: string | undefined; separator: string },
@@ -51,7 +51,7 @@ export function callSequence(
   return { type: "triggered_tags", triggers: [trigger], tags, stop_after_first: !parallel };
 }
 
-/** A sequence of calls without a separator. xgrammar requires one, so the calls' common start is used. */
+/** Returns the grammar of calls without a separator: xgrammar requires one, so it is the calls' common start. */
 export function adjoiningCalls(
   tags: TagFormat[],
   trigger: string,
@@ -69,7 +69,7 @@ export function adjoiningCalls(
   };
 }
 
-/** A list of calls that ends the message. The list's start begins with `trigger`. */
+/** Returns the grammar of a list of calls that ends the message. The list starts with `trigger`. */
 export function callList(
   tags: TagFormat[],
   list: { trigger: string | undefined; begin: string; separator: string; end: string },
@@ -97,7 +97,7 @@ export function separated(
   };
 }
 
-/** Properties with a separator: all required ones in order, then any of the others. */
+/** Returns the grammar of properties with a separator: all required ones in order, then any of the others. */
 export function members(
   schema: Schema,
   separator: string,
@@ -119,7 +119,7 @@ export function members(
   };
 }
 
-/** The names of a schema's properties. */
+/** Returns the names of a schema's properties. */
 export function propertiesOf(schema: Schema): { required: string[]; others: string[] } {
   const keys = Object.keys(isSchema(schema.properties) ? schema.properties : {});
   const isRequired = (key: string) =>
@@ -127,14 +127,14 @@ export function propertiesOf(schema: Schema): { required: string[]; others: stri
   return { required: keys.filter(isRequired), others: keys.filter((key) => !isRequired(key)) };
 }
 
-/** Whether the parser of any format can read the names of an object's properties. */
+/** Whether every format's parser can read the names of an object's properties. */
 export function hasPlainNames({ properties, items }: Schema): boolean {
   const isPlain = (schema: unknown) => !isSchema(schema) || hasPlainNames(schema);
   const entries = Object.entries(isSchema(properties) ? properties : {});
   return isPlain(items) && entries.every(([name, each]) => isName(name) && isPlain(each));
 }
 
-/** A property's schema with the definitions that it may refer to. */
+/** Returns a property's schema, with the definitions that it may refer to. */
 export function propertySchema(schema: Schema, key: string): Schema {
   const { properties, $defs, definitions } = schema;
   const property = isSchema(properties) ? properties[key] : undefined;

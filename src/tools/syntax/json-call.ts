@@ -2,7 +2,7 @@
 import type { Call, CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
-/** An object, or a list of objects. */
+/** Reads a call, which is an object, or a list of calls. */
 export function* jsonCalls(calls: CallDraft[], first: string): Reading<void> {
   if (first !== "[") return yield* jsonCall(calls, first);
   for (;;) {
@@ -15,7 +15,7 @@ export function* jsonCalls(calls: CallDraft[], first: string): Reading<void> {
 
 const NAMES: ReadonlySet<string> = new Set(["name", "tool_name"]);
 const ARGUMENTS: ReadonlySet<string> = new Set(["arguments", "parameters"]);
-/** Some models add a type and an id; an object with any other key is not a call. */
+/** Other keys that some models add to a call; an object with any further key is not a call. */
 const OTHERS: ReadonlySet<string> = new Set(["type", "id", "tool_call_id"]);
 
 export function* jsonCall(calls: CallDraft[], first: string): Reading<void> {
@@ -75,7 +75,7 @@ function* jsonText(first: string, take: (char: string) => void): Reading<void> {
   }
 }
 
-/** Whether a text is one JSON object and nothing else. */
+/** Whether a text is exactly one JSON object. */
 export function isJsonObject(text: string): boolean {
   const trimmed = text.trim();
   if (!trimmed.startsWith("{")) return false;
@@ -87,7 +87,7 @@ export function isJsonObject(text: string): boolean {
   }
 }
 
-/** The parsed text, or the text itself if it is not JSON. */
+/** Returns the parsed text, or the text itself if it is not JSON. */
 export function jsonOrText(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -100,11 +100,11 @@ const SCALAR = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)
 
 /** Finds the end of a string, an object or a list; throws a Mismatch at the first wrong character. */
 export class JsonScanner {
-  /** The closing brackets of the open objects and lists. */
+  /** Closing brackets of the open objects and lists. */
   readonly #closers: string[] = [];
   #next: "value" | "first value" | "key" | "first key" | "colon" | "comma" = "value";
   #string: "no" | "key" | "value" = "no";
-  /** Characters left in an escape; "open" directly after the backslash, when the number is unknown. */
+  /** Characters left in an escape; "open" directly after the backslash, when their number is unknown. */
   #escape: "none" | "open" | number = "none";
   #scalar = "";
 
@@ -112,7 +112,7 @@ export class JsonScanner {
     return this.#string !== "no";
   }
 
-  /** True once the value is complete. */
+  /** Takes a character; returns whether the value is complete. */
   take(char: string): boolean {
     if (this.#string !== "no") return this.#takeInString(char);
     if (this.#scalar !== "") {

@@ -3,19 +3,19 @@
 import type { CallDraft } from "./format.ts";
 import { isBlank, Mismatch, need, pastBlanks, type Reading } from "./reading.ts";
 
-/** The parser's position: the first character not consumed yet. */
+/** Position of the parser: the first character that is not consumed yet. */
 export type At = { char: string };
 
 export type Notation = {
-  /** The characters that may start a string. */
+  /** Quotes that may start a string. */
   quotes: string;
-  /** Reads a string, and advances to the next non-blank character. */
+  /** Reads a string from `at`, and advances to the next non-blank character. */
   string(at: At): Reading<string>;
   /** Whether keys of objects may be unquoted. */
   bareKeys: boolean;
 };
 
-/** Each level of nesting makes every character inside it more expensive to read. */
+/** Maximum nesting: each level makes every character inside it more expensive to read. */
 const MAX_DEPTH = 64;
 const NUMBER = /^([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?$/;
 const NAMES: ReadonlyMap<string, string> = new Map([
@@ -27,7 +27,7 @@ const NAMES: ReadonlyMap<string, string> = new Map([
   ["null", "null"],
 ]);
 
-/** The JSON text of a value; advances to the next non-blank character. */
+/** Reads a value and returns it as JSON text; advances to the next non-blank character. */
 export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   if (depth > MAX_DEPTH) throw new Mismatch();
   if (notation.quotes.includes(at.char)) return JSON.stringify(yield* notation.string(at));
@@ -44,7 +44,7 @@ export function* value(at: At, notation: Notation, depth = 0): Reading<string> {
   return scalarOf(yield* word(at, /[\w.+-]/));
 }
 
-/** Comma-separated items up to `close`, which is the current character afterwards. */
+/** Reads comma-separated items up to `close`, which is the current character afterwards. */
 export function* list<T>(at: At, close: string, item: () => Reading<T>): Reading<T[]> {
   const items: T[] = [];
   yield* advance(at);
@@ -67,13 +67,13 @@ export function* member(at: At, notation: Notation, depth: number): Reading<Memb
   return [key, yield* value(at, notation, depth)];
 }
 
-/** Names of arguments and of functions. */
+/** Characters of the names of arguments and functions. */
 export const NAME = /[^\s()[\]{}<>=:,"']/;
 
 export const isName = (text: string) =>
   text !== "" && Array.from(text).every((char) => NAME.test(char));
 
-/** One or more characters of a kind; advances to the next non-blank character. */
+/** Reads one or more characters that match `kind`; advances to the next non-blank character. */
 export function* word(at: At, kind: RegExp): Reading<string> {
   let text = "";
   while (kind.test(at.char)) {
@@ -89,7 +89,7 @@ export function* advance(at: At): Reading<void> {
   at.char = yield* pastBlanks();
 }
 
-/** A JSON object; of two members with the same key, the later one wins. */
+/** Returns a JSON object of the members. Of two with the same key, the later one wins. */
 function jsonOf(members: Iterable<Member>): string {
   return `{${Array.from(new Map(members), jsonMember).join(", ")}}`;
 }
@@ -99,8 +99,8 @@ function jsonMember([key, json]: Member): string {
 }
 
 /**
- * A call whose arguments are read one at a time. Their object stays open until the last one is read. Of two with
- * the same key the first one wins, because it may have been sent.
+ * Adds a call whose arguments are read one at a time; `close` ends the object of its arguments. Of two arguments with
+ * the same name the first one wins, because it may have been sent already.
  */
 export function openCall(calls: CallDraft[], name: string) {
   const keys = new Set<string>();

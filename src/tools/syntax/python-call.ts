@@ -17,14 +17,14 @@ import { literal, Mismatch, need, pastBlanks, type Reading } from "./reading.ts"
 
 export const python: Notation = { quotes: "\"'", string, bareKeys: false };
 
-/** A list of calls, whose first character is `first`. */
+/** Reads a list of calls, whose first character is `first`. */
 export function* pythonList(calls: CallDraft[], first: string): Reading<void> {
   need(first, "[");
   const at = { char: first };
   yield* list(at, "]", () => call(calls, at));
 }
 
-/** Calls in a sequence or in a list, up to `close`. */
+/** Reads calls in a sequence or in a list, up to `close`. */
 export function* pythonBlock(calls: CallDraft[], close: string): Reading<void> {
   const at = { char: yield* pastBlanks() };
   if (at.char === "[") {
@@ -63,7 +63,7 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
     v: "\v",
     a: "\x07",
     "0": "\0",
-    // From JSON; harmless in Python.
+    // An escape of JSON, harmless in Python.
     "/": "/",
     "\\": "\\",
     "'": "'",
@@ -102,7 +102,7 @@ function* escape(): Reading<string> {
   return String.fromCodePoint(code);
 }
 
-/** Arguments are constrained to JSON, which the parser also accepts. */
+/** Returns the grammar of a call. Arguments are constrained to JSON, which the parser also accepts. */
 export function pythonTag(tool: Tool): TagFormat {
   const content: StructuralTagFormat = members(tool.parameters, ", ", (key) => ({
     type: "tag",

@@ -11,7 +11,7 @@ export class Mismatch extends Error {
 export const isBlank = (char: string) =>
   char === " " || char === "\n" || char === "\t" || char === "\r";
 
-/** The next character that is not blank. */
+/** Reads up to the next character that is not blank, and returns it. */
 export function* pastBlanks(): Reading<string> {
   for (;;) {
     const char = yield;
@@ -23,7 +23,7 @@ export function* literal(text: string): Reading<void> {
   for (const wanted of text) need(yield, wanted);
 }
 
-/** One of these texts, whose first character is `first`. None of them starts with another. */
+/** Reads one of these texts, whose first character is `first`. No text may be the start of another. */
 export function* marker(first: string, ...texts: readonly string[]): Reading<string> {
   let text = first;
   for (;;) {
@@ -33,7 +33,7 @@ export function* marker(first: string, ...texts: readonly string[]): Reading<str
   }
 }
 
-/** The text before `end`, which is consumed too. */
+/** Reads the text before `end`, and consumes `end` too. */
 export function* until(end: string): Reading<string> {
   const matcher = new StringMatcher([end]);
   let text = "";
