@@ -125,7 +125,7 @@ type Connection = {
   /** Ends the connection, even if the Worker is still running. */
   end(error: Error): void;
   models: Map<string, Loaded>;
-  /** The grammar threads that the Worker has a link to, by lane. */
+  /** Grammar threads that the Worker has a link to, by index (lane). */
   grammarThreads: Map<number, ServingThread>;
 };
 
@@ -182,7 +182,7 @@ export class EngineClient implements MatcherUser {
     return this.#streams.size;
   }
 
-  /** The long task that the engine is working on, if any. */
+  /** Long task that the engine is working on, if any. */
   get activity(): EngineActivity | undefined {
     return this.#activity;
   }
@@ -246,7 +246,7 @@ export class EngineClient implements MatcherUser {
     });
   }
 
-  /** For a shutdown: cancels the running load and refuses later ones, with a LoadCancelledError. */
+  /** Cancels the running load and refuses later ones with a LoadCancelledError, for a shutdown. */
   refuseLoads(): void {
     this.#loadsRefused.reject(new LoadCancelledError());
     if (this.#connection) this.#send({ kind: "refuseLoads" });
@@ -298,8 +298,8 @@ export class EngineClient implements MatcherUser {
   }
 
   /**
-   * Returns when the Worker has freed its models and exited, or after a timeout: a native call cannot be
-   * interrupted. Running requests and loads end with an error.
+   * Stops the Worker. Returns when the Worker has freed its models and exited, or after a timeout: a native call
+   * cannot be interrupted. Running requests and loads end with an error.
    */
   async stop(): Promise<void> {
     this.#stopped = true;

@@ -202,7 +202,7 @@ export type Traffic = { collectives: number; bytes: number; measured: number; me
 
 export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
 
-/** Estimated time of all collectives, from the measured ones. */
+/** Estimates the time of all collectives from the measured ones. */
 export function collectiveMs({ collectives, measured, measuredMs }: Traffic): number {
   return measured === 0 ? 0 : (measuredMs / measured) * collectives;
 }
@@ -261,7 +261,7 @@ export type ToWorker =
   /** Whether step reports list the tokens of each row. */
   | { kind: "watch"; isWatched: boolean }
   | { kind: "blocks"; id: number; names: readonly string[] }
-  /** Attaches a grammar thread, used by all constrained requests of this lane submitted from now on. */
+  /** Attaches a grammar thread with the index `lane`, which serves constrained requests from now on. */
   | { kind: "matchers"; lane: number; link: MatcherLink }
   /** The server is shutting down: cancels the running load and fails later ones. */
   | { kind: "refuseLoads" }

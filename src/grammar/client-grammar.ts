@@ -55,7 +55,7 @@ function unescaped(text: string): string {
   });
 }
 
-/** xgrammar inlines a rule that contains only text; a reference to `end` prevents that. */
+/** Adds a reference to `end` to an alternative without references, because xgrammar inlines rules of only text. */
 function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }

@@ -43,15 +43,15 @@ export type FromGrammarThread =
   /** Compilation failed. `isBroken`: xgrammar gave no reason, so the thread may have run out of memory. */
   | { kind: "failed"; id: number; message: string; isBroken: boolean };
 
-/** From the engine Worker to the serving thread. */
+/** Messages from the engine Worker to the serving thread. */
 export type ToMatchers =
   | { kind: "open"; id: number; grammar: Grammar; mask: SharedArrayBuffer }
   | { kind: "accept"; id: number; token: number }
   | { kind: "close"; id: number };
 
 /**
- * A token mask in shared memory. The header is the number of accepted tokens the mask follows plus one, or
- * MASK_FAILED; then one bit per token of the vocabulary.
+ * Allocates a token mask in shared memory. Its header is one plus the number of accepted tokens that the mask
+ * follows, or MASK_FAILED; then comes one bit per token of the vocabulary.
  */
 export function makeMask(size: number): SharedArrayBuffer {
   return new SharedArrayBuffer(MASK_HEADER + Math.ceil(size / 32) * 4);

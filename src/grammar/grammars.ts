@@ -34,7 +34,7 @@ const grammarLimits: GrammarLimits = {
 /** A grammar thread that serves the engine through one link: a new link closes the previous one. */
 export type ServingThread = { connect(): MatcherLink };
 
-/** Provides the serving thread of a lane; the engine asks whenever it submits a constrained request. */
+/** Provides the serving threads; the engine asks for one whenever it submits a constrained request. */
 export type MatcherSource = { servingThread(lane: number): ServingThread };
 
 /** The engine, which gets its serving threads from the attached source. */
@@ -51,9 +51,9 @@ export class Grammars {
   readonly #proven = new Set<string>();
   readonly #trials: readonly Trial[];
   readonly #queue: TrialQueue;
-  /** Serving threads by lane. */
+  /** Serving threads; a lane is an index of this array. */
   readonly #serving: GrammarThread[] = [];
-  /** Lane of each API key. */
+  /** Lane (index of the serving thread) of each API key. */
   readonly #lanes = new Map<string, number>();
 
   constructor(limits: Partial<GrammarLimits> = {}) {
@@ -63,14 +63,14 @@ export class Grammars {
     this.#queue = new TrialQueue(this.#trials, waiting);
   }
 
-  /** Tries a client's grammar and compiles it for the engine; resolves to the lane that serves the key. */
+  /** Tries a client's grammar and compiles it for the engine; resolves to the serving thread's index. */
   async prepare(grammar: Grammar, engine: MatcherUser, client: GrammarClient): Promise<number> {
     const { characters } = this.#limits;
     if (grammar.format.length > characters) {
       throw new GrammarError(`it is longer than ${characters} characters`);
     }
     await this.#try(grammar, client);
-    // With more keys than lanes, keys share lanes.
+    // If there are more keys than serving threads, keys share threads.
     const lane = this.#lanes.getOrInsert(client.key, this.#lanes.size % LANES);
     const { signal } = client;
     if (
@@ -83,7 +83,7 @@ export class Grammars {
     return lane;
   }
 
-  /** Returns the serving thread of a lane; a thread that has exited is replaced, and compiles grammars on demand. */
+  /** Returns the serving thread with this index; a thread that has exited is replaced. */
   servingThread(lane: number): GrammarThread {
     const { keptBytes, serveMs } = this.#limits;
     if (this.#serving[lane]?.ended !== false) {

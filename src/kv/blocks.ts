@@ -54,7 +54,7 @@ export class BlockPool {
     return this.#references[block]!;
   }
 
-  /** State of a block: 0 free, 1 cached, 2 held, 3 shared. */
+  /** Returns the state of a block: 0 free, 1 cached, 2 held, 3 shared. */
   use(block: number): number {
     const references = this.#references[block]!;
     if (references > 0) return references > 1 ? 3 : 2;

@@ -14,7 +14,7 @@ export function blockKey(parent: string, tokens: Uint32Array): string {
   return digest(parent, new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength));
 }
 
-/** SHA-256, because a collision would serve one client another client's prefix. */
+/** Hashes with SHA-256, because a collision would serve one client another client's prefix. */
 function digest(...parts: (string | Uint8Array)[]): string {
   const hasher = new Bun.CryptoHasher("sha256");
   for (const part of parts) hasher.update(part);

@@ -92,7 +92,7 @@ export class Channel {
   }
 }
 
-/** `role` and `rank` prevent replaying one side's proof as the other's. */
+/** Proves knowledge of the secret; `role` and `rank` prevent replaying one side's proof as the other's. */
 export function proofOf(secret: string, role: "server" | "rank", rank: number, nonce: string) {
   return createHmac("sha256", secret).update(`${role} ${rank} ${nonce}`).digest("hex");
 }

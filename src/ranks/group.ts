@@ -130,7 +130,7 @@ export class RankGroup {
     return this.#options.hosts.filter(({ isLocal }) => isLocal).length;
   }
 
-  /** The port at which ranks reach the server. */
+  /** Port at which ranks reach the server. */
   get controlPort(): number {
     const address = this.#server?.address();
     return typeof address === "object" && address ? address.port : 0;
@@ -346,7 +346,7 @@ export class RankGroup {
 
   #check(): void {
     const now = Date.now();
-    // This process itself may have been suspended, so that no rank was heard.
+    // If this process itself was suspended, the ranks' silence does not count.
     const wasAway = now - this.#checkedMs > SILENCE_MS / 2;
     this.#checkedMs = now;
     if (wasAway) for (const member of this.#members) member.heardMs = now;
@@ -413,7 +413,7 @@ export function freePorts(count: number): number[] {
 
 export type RankProcess = { rank: number; server: string; secret: string };
 
-/** The environment variables of a rank's process. MLX itself reads MLX_RANK. */
+/** Returns the environment variables of a rank's process. MLX itself reads MLX_RANK. */
 export function rankVariables({ rank, server, secret }: RankProcess): Record<string, string> {
   return { MLX_RANK: String(rank), MLX_SERVE_RANK_SERVER: server, MLX_SERVE_RANK_SECRET: secret };
 }

@@ -39,14 +39,14 @@ export type FromRank =
   | { kind: "loaded"; model: string; weightBytes: number; kvBytes: number }
   | { kind: "outputs"; model: string; outputs: StepOutputs; traffic: Traffic };
 
-/** From the server's main thread to the engine Worker: the group's state, and messages of ranks. */
+/** Messages from the server's main thread to the engine Worker: the group's state, and messages of ranks. */
 export type ToRankUser =
   /** All ranks have joined and connected; `memory`: usable bytes of each rank. */
   | { kind: "formed"; memory: readonly number[] }
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
 
-/** From the engine Worker to the server's main thread; `message` goes on to all ranks. */
+/** Messages from the engine Worker to the server's main thread; `message` goes on to all ranks. */
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
   | { kind: "giveUp"; reason: string }

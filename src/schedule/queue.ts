@@ -41,7 +41,7 @@ export class Client<T> {
 export type Flow<T> = {
   readonly client: Client<T>;
   readonly level: number;
-  /** In order of arrival. */
+  /** Waiting entries of the flow in order of arrival. */
   readonly waiting: T[];
   /** Start of the flow's waiting time, unless its first sequence was queued later. */
   sinceMs: number;

@@ -93,7 +93,7 @@ export class Scheduler {
   readonly #originalLength: number;
   readonly #waiting = new FairQueue<Sequence>();
   #waitingTokens = 0;
-  /** Running sequences in order of standing, the highest first. */
+  /** Running sequences by standing (priority and age), the highest first. */
   readonly #running: Sequence[] = [];
   /** Places in the batch reserved for forks of steps in flight. */
   #reserved = 0;
@@ -313,7 +313,7 @@ export class Scheduler {
     }
   }
 
-  /** Makes room for one token of a decoding sequence, preempting lower-standing sequences if necessary. */
+  /** Makes room for one token of a decoding sequence; if necessary, preempts sequences of lower standing. */
   #reserve(sequence: Sequence, step: StepBuilder): boolean {
     while (!this.#cache.hasRoom([sequence], 1)) {
       const victim = this.#victim() ?? sequence;
@@ -345,7 +345,8 @@ export class Scheduler {
       this.#advance(next, step);
     }
     if (step.rows.length > 0 || this.#inFlight > 0) return;
-    // Deadlock: no sequence advances, so no block would ever be freed. The highest standing preempts the others.
+    // Deadlock: no sequence advances, so no block would ever be freed. The sequence of highest standing preempts
+    // others.
     const highest = this.#running.find(isPrefilling);
     if (!highest) return;
     while (this.#cache.freeTokens(highest) <= 0) {
@@ -365,7 +366,7 @@ export class Scheduler {
     this.#launch(sequence, this.#cache.stride(sequence, launched, count), step);
   }
 
-  /** Returns the sequence to preempt: the lowest standing one not in flight, preferably not preempted too often. */
+  /** Returns the sequence to preempt: the lowest in standing, not in flight, preferably not preempted too often. */
   #victim(spared?: Sequence): Sequence | undefined {
     const able = this.#running.filter((each) => each !== spared && each.inFlight === 0);
     const { maxPreemptions } = this.#options;
@@ -386,8 +387,8 @@ export class Scheduler {
   }
 
   /**
-   * Returns the running sequence to preempt for the next waiting one: the lowest standing one of a lower level, or
-   * one whose client has been served more and has more sequences running. Undefined if the waiting sequence fits.
+   * Returns the running sequence to preempt for the next waiting one: the lowest in standing that has a lower level,
+   * or whose client has been served more and has more running sequences. Undefined if the waiting one fits.
    */
   #outranked(step: StepBuilder): Sequence | undefined {
     const next = this.#waiting.next(step.nowMs, step.isStalled);

@@ -110,7 +110,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     return this.#length - this.promptLength;
   }
 
-  /** Known tokens and tokens in flight that no step has launched yet: 1 while decoding, more in prefill. */
+  /** Number of tokens, known or being generated, that no step computes yet: 1 while decoding, more in prefill. */
   get pending(): number {
     return this.#length + this.unread - this.launched;
   }

@@ -24,8 +24,8 @@ export class StepSizes implements Readonly<PromptTokens> {
   readonly #targetMs: number;
 
   /**
-   * `targetMs`: maximum duration of a step with prefill, provided that a block fits in it. Sizes may exceed the token
-   * budget, which limits steps anyway, until even the fraction BESIDE_ANSWER of a size fills the budget.
+   * `targetMs`: maximum duration of a step with prefill, provided that a block fits in it. Sizes may grow past the
+   * token budget, which limits steps anyway, until the fraction BESIDE_ANSWER of a size fills the budget.
    */
   constructor(tokenBudget: number, targetMs: number) {
     this.#targetMs = targetMs;

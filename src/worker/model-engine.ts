@@ -25,18 +25,18 @@ export type ModelEngineParts = {
   runner: StepRunner;
   vocabulary: number;
   maxLength: number;
-  /** See SchedulerOptions. */
+  /** Length above which a sequence needs longrope's long factors, if the model has them. */
   originalLength?: number | undefined;
-  /** See SchedulerOptions. */
+  /** Context length at which attention costs as much as the rest of the layer. */
   lookback: number;
   /** Default token budget of a step. */
   tokenBudget: number;
-  /** See SchedulerOptions. */
+  /** Token budget of a step if many streams decode. */
   besideTokens?: number | undefined;
   /** Default target time of a step with prompts. */
   stepMs: number;
   options: EngineOptions;
-  /** Returns the grammar matchers of a lane; undefined until the lane's grammar thread is attached. */
+  /** Returns the matchers of the grammar thread with this index; undefined until the thread is attached. */
   matchers?: (lane: number) => Pick<Matchers, "open"> | undefined;
   /** Whether step reports list the tokens of each row. */
   isWatched?: () => boolean;

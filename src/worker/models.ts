@@ -44,11 +44,11 @@ export class Models {
   readonly #openDevice: () => Device;
   /** Link to the ranks that compute the models; undefined if this Worker computes them. */
   readonly #ranks: RankLink | undefined;
-  /** See ModelEngineParts. */
+  /** Called as soon as a step of any model has landed. */
   readonly #onStep: (result: StepResult) => void;
   #device: Device | undefined;
   readonly #entries = new Map<string, Entry>();
-  /** Grammar matchers of all models, by lane. */
+  /** Grammar matchers of all models, by the index (lane) of their grammar thread. */
   readonly matchers = new Map<number, Matchers>();
   /** Whether step reports list the tokens of each row. */
   isWatched = false;
@@ -223,7 +223,7 @@ export class Models {
 }
 
 /**
- * Context length at which attention costs as much as the weights. Per token, a layer's weights take about
+ * Returns the context length at which attention costs as much as the weights. Per token, a layer's weights take about
  * 12 * dims * dims multiplications in most models; full attention takes 2 * heads * headDim per previous token.
  */
 function lookbackOf({
@@ -237,7 +237,7 @@ function lookbackOf({
   return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
 }
 
-/** Why the maximum length is below the model's own. */
+/** Returns why the maximum length is below the model's own; undefined if it is not. */
 function limitOf(
   maxLength: number,
   ownLength: number,

@@ -174,7 +174,7 @@ function lengthOf({ groups }: CacheLayout): number {
   return Math.min(Number.POSITIVE_INFINITY, ...whole.map(({ blocks }) => blocks * BLOCK_TOKENS));
 }
 
-/** Binary search for the largest number up to `most` that fits. */
+/** Finds the largest number up to `most` that fits, by binary search. */
 function longestThat(fits: (length: number) => boolean, most: number): number {
   if (fits(most)) return most;
   let [low, high] = [0, most];

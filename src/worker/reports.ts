@@ -90,7 +90,7 @@ export function blockMap(
   return { model, blocksPerCell, cells, requests };
 }
 
-/** One report per running or waiting sequence. */
+/** Returns one report per running or waiting sequence. */
 export function requestReports(
   { running, waiting }: Scheduler,
   answers: Answers,

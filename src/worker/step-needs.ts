@@ -93,7 +93,7 @@ function layoutOf(states: LoadedModel["states"]) {
   };
 }
 
-/** Interpolation weight of `value` between `first` and `last`; above 1 past `last`. */
+/** Returns the interpolation weight of `value` between `first` and `last`; above 1 past `last`. */
 function share(value: number, [first, last]: number[]): number {
   return first === last ? 1 : Math.max(0, (value - first!) / (last! - first!));
 }

@@ -74,7 +74,7 @@ export function* encodeWork(
   return { ends, ending: "", heads: [] };
 }
 
-/** Estimated cost of the work, in characters. */
+/** Estimates the cost of the work, in characters. */
 export function sizeOf(work: EncodeWork): number {
   if (work.kind === "chat") return sizeOfValue(work.input);
   if (work.kind === "texts") return sizeOfValue(work.texts);

@@ -48,7 +48,7 @@ export function filtered(filter: string, value: Value): Value {
   return value;
 }
 
-/** Python's str(), except that undefined becomes an empty text. */
+/** Converts a value to text as Python's str() does, except that undefined becomes an empty text. */
 export function pythonText(value: Value): string {
   if (value.type === "UndefinedValue") return "";
   return value.type === "StringValue" ? String(value.value) : repr(value);
@@ -86,7 +86,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "\t": "\\t",
 };
 
-/** Python's repr() of a text; numbers, which may be keys, stay as they are. */
+/** Quotes a text as Python's repr() does; numbers, which may be keys, stay as they are. */
 function quoted(text: unknown): string {
   if (typeof text !== "string") return String(text);
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
@@ -214,7 +214,7 @@ export function attribute(
   return runtimeValue((...args: unknown[]) => method(String(object.value), args, spend));
 }
 
-/** The nodes whose values are output: all statements directly in a block. */
+/** Returns the nodes whose values are output: all statements directly in a block. */
 export function writtenNodes(program: unknown): ReadonlySet<object> {
   const written = new Set<object>();
   const visit = (node: unknown): void => {

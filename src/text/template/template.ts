@@ -196,7 +196,7 @@ function stringOf(value: unknown): string {
   return value;
 }
 
-/** Size of a value in interpreter steps. */
+/** Estimates the size of a value in interpreter steps. */
 function stepsOf(value: unknown): number {
   if (typeof value === "string") return 1 + value.length / 64;
   if (typeof value !== "object" || value === null) return 1;
@@ -263,7 +263,7 @@ const MONTHS = [
   "December",
 ];
 
-/** Python's strftime in local time, for the directives that templates use; others stay unchanged. */
+/** Formats a date as Python's strftime in local time; directives that templates do not use stay unchanged. */
 export function strftime(date: Date, format: string): string {
   const two = (value: number) => String(value).padStart(2, "0");
   const day = DAYS[date.getDay()]!;

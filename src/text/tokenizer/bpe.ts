@@ -194,7 +194,7 @@ function* partsOf(piece: string, size: number, spell: Spelling): Generator<strin
   }
 }
 
-/** The ids of <0x00> to <0xFF>, or undefined if the vocabulary lacks any of them. */
+/** Returns the ids of <0x00> to <0xFF>; undefined if the vocabulary lacks any of them. */
 export function byteTokens(vocab: ReadonlyMap<string, number>): number[] | undefined {
   const ids: number[] = [];
   for (let byte = 0; byte < 256; byte++) {

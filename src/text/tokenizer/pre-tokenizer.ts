@@ -98,7 +98,7 @@ function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
 /** Faster equivalents: only a run's first whitespace can start a match; trying each would be quadratic. */
 const LINEAR: Readonly<Record<string, string>> = { "\\s+$": "(?<!\\s)\\s+$" };
 
-/** The library's class translates Oniguruma's syntax to JavaScript. */
+/** Compiles a pattern; the library's class translates Oniguruma's syntax to JavaScript. */
 export function compilePattern(pattern: PatternJson): RegExp {
   const { pattern: compiled } = new SplitPreTokenizer({
     type: "Split",

@@ -130,7 +130,7 @@ export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "object" ? token?.content : token;
 }
 
-/** The tokens that tokenizer_config.json adds to the vocabulary. */
+/** Returns the tokens that tokenizer_config.json adds to the vocabulary. */
 export function addedTokensOf(config: TokenizerConfigJson): AddedTokenJson[] {
   return Object.entries(config.added_tokens_decoder ?? {}).map(([id, token]) => ({
     ...token,

@@ -323,7 +323,7 @@ export function* rankedMerges(
   }
 }
 
-/** The ids that the post-processor puts before and after a text. */
+/** Returns the ids that the post-processor puts before and after a text. */
 function surroundings(config: PostProcessorJson | null | undefined): {
   prefix: readonly number[];
   suffix: readonly number[];

@@ -18,7 +18,7 @@ export class Trie {
     return node;
   }
 
-  /** The child of a node by code unit; undefined if no text continues that way. */
+  /** Returns the child of a node by code unit; undefined if no text continues with that unit. */
   next(node: number, unit: number): number | undefined {
     return this.#edges.get(keyOf(node, unit));
   }
