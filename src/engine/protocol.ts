@@ -244,7 +244,7 @@ export type ModelStats = {
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** State of the most used block of each cell: 0 free, 1 cached, 2 held, 3 shared. */
+  /** State of each cell (one or more blocks), that of its most used block: 0 free, 1 cached, 2 held, 3 shared. */
   cells: Uint8Array;
   /** The cells used by the named requests. */
   requests: { name: string; index: number; cells: number[] }[];

@@ -411,7 +411,7 @@ export class KvCache {
   release(sequence: Cached, isGood: boolean): void {
     const { held, computed, launched } = sequence;
     for (const { pool, table } of this.#tables(held)) {
-      // Last block first: it is evicted first, so the start of the prefix stays longest.
+      // The last block is released first, so that it is evicted first and the prefix stays usable.
       for (const block of table.splice(0).reverse()) if (block !== NONE) pool.release(block);
     }
     held.gone.fill(0);

@@ -227,7 +227,7 @@ export class Scheduler {
     return outcomes;
   }
 
-  /** Throws unless every block and slot has exactly the references that these sequences account for. */
+  /** Throws unless the reference counts of all blocks and slots match the sequences that hold them. */
   check(inFlight: readonly Batch[] = []): void {
     const rows = inFlight.flatMap((batch) => batch.rows);
     const holders = new Set([
@@ -587,14 +587,14 @@ class StepBuilder {
   readonly #lookback: number;
   /** Remaining token budget, weighted by cost. */
   #left: number;
-  /** Remaining fraction of the target time for prefill. */
+  /** Fraction of the target time that is left for prefill. */
   #share = 1;
   /** Flow whose prompt was first to complete in this step; all other flows share `#shareBeside`. */
   #answered: Flow<Sequence> | undefined;
   #shareBeside = BESIDE_ANSWER;
   /** Whether a sequence decodes in this step, which makes the step's duration an inter-token latency. */
   #isShared = false;
-  /** Whether prefill throughput outweighs inter-token latency. */
+  /** Whether chunks keep their size deep in a prompt, because prefill throughput outweighs inter-token latency. */
   #isHurried = false;
 
   constructor(options: SchedulerOptions, isStalled: (sequence: Sequence) => boolean) {

@@ -13,7 +13,7 @@ export type SentenceModules = {
 
 const Modules = z.array(z.object({ type: z.string(), path: z.string() }));
 
-/** Returns no modules if modules.json is missing or invalid. */
+/** Reads the modules of a model; returns none if modules.json is missing or invalid. */
 export function sentenceModules(text: ReadText): SentenceModules {
   const { data: modules = [] } = Modules.safeParse(jsonOf(text("modules.json")));
   const kinds = modules.map(({ type }) => type.split(".").at(-1));

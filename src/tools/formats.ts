@@ -77,7 +77,7 @@ const fallbacks: readonly Row[] = [
 
 export function formatOf(template: string): TemplateTools {
   const text = template.replaceAll('\\"', '"');
-  // Matches the field of messages but not markers that contain the word.
+  // Matches the field `tool_calls` of messages, but not markers that contain the word.
   const knowsCalls = /\btool_calls\b(?!>)/.test(text);
   const found = readsTools(template) ? formatIn(text, formats) : undefined;
   if (found) return { format: found, knowsTools: true, knowsCalls };

@@ -147,7 +147,7 @@ export class ModelEngine {
     return events;
   }
 
-  /** Throws unless every block is accounted for. */
+  /** Throws unless the reference counts of all blocks and slots match the sequences that hold them. */
   check(): void {
     this.scheduler.check(this.#pipeline.batches);
   }

@@ -57,7 +57,7 @@ export type PipelineParts = {
   scheduler: Scheduler;
   answers: Answers;
   nowMs: () => number;
-  /** Reports a batch's rows. Called at launch, before any of their answers has ended. */
+  /** Reports a batch's rows; called at launch, before any of the rows' answers has ended. */
   reportRows: (batch: Batch) => RowReport[] | undefined;
   onLanded: (landed: Landed) => void;
 };

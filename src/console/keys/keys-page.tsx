@@ -76,7 +76,7 @@ function Keys({ list: { needs_key, keys }, onChange }: { list: KeyList; onChange
   );
 }
 
-/** Revokes a key after asking for confirmation. */
+/** A button that revokes a key after asking for confirmation. */
 function RevokeButton({ name, onRevoke }: { name: string; onRevoke(): void }) {
   const [isSure, setSure] = useState(false);
   return isSure ? (

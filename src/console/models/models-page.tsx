@@ -186,7 +186,7 @@ function ModelCard({ model }: { model: ModelRow }) {
   );
 }
 
-/** Deletes a model after asking for confirmation. */
+/** A button that deletes a model after asking for confirmation. */
 function DeleteButton({ name, isBusy }: { name: string; isBusy: boolean }) {
   const [isSure, setSure] = useState(false);
   return isSure ? (

@@ -58,7 +58,7 @@ type Node =
   | { kind: "sequence" | "choice"; nodes: readonly Node[] }
   | { kind: "repeat"; node: Node; min: number; max: number };
 
-/** Pseudo-characters at the start and end of each text, which the anchors match. */
+/** Pseudo-characters before and after each text: the anchors ^ and $ match them. */
 const BEGIN = -1;
 const END = MAX_CODE_POINT + 1;
 
@@ -345,7 +345,7 @@ function determinize(node: Node, work: Work): Automaton {
     nfa.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
   }
   nfa.addEpsilon(nfa.build(node, start), found);
-  // After a match, any text may follow.
+  // A match is final: any text may follow it.
   const settled = (states: number[]) => (states.includes(found) ? [found] : states);
   const after = (states: readonly number[], code: number) => settled(nfa.after(states, code));
   /** Takes the pseudo-character `end` repeatedly: several anchors in a row match at the same position. */

@@ -54,7 +54,7 @@ const SHORT = 2 ** 13;
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
-/** Size in characters of work after which garbage is collected, concurrently. */
+/** Characters of work above which garbage is collected (concurrently) once the work is sent. */
 const COLLECTED_ABOVE = 2 ** 20;
 
 type Job = Client & {

@@ -72,7 +72,7 @@ const LOOP_TURN = 16;
 const MISSING_VARIABLE = 64;
 const LOOP_CONTROL = 64;
 const SOURCE_CHARS_PER_STEP = 8;
-/** A sort compares each item with several others, possibly over their whole length. */
+/** Cost factor of sorting: each item is compared with several others, possibly over their whole length. */
 const SORT_FACTOR = 32;
 const MAX_DEPTH = 1_000;
 
@@ -156,7 +156,7 @@ export class BudgetedInterpreter extends Interpreter {
     return stripped(node, first, receiver, value);
   }
 
-  /** Converts an operand as the parent operation in Python would. */
+  /** Converts an operand of `parent` as Python's operation would. */
   #inPlace({ node: parent, operands }: Frame, child: Node, value: Value): Value {
     switch (parent.type) {
       case "FilterExpression": {
@@ -211,7 +211,7 @@ export class BudgetedInterpreter extends Interpreter {
         break;
       case "Macro":
       case "CallStatement":
-        // The library scans the body on every evaluation.
+        // The library scans the body of a macro or call block on every evaluation.
         this.spend(this.#sourceCost);
         break;
       case "FilterStatement":
@@ -308,7 +308,7 @@ export class BudgetedInterpreter extends Interpreter {
     this.spend(itemsIn(operand) * chars);
   }
 
-  /** Assumes the worst case: the pattern matches everywhere. */
+  /** Charges for a replacement in the worst case: the pattern matches everywhere. */
   #chargeReplace(text: Value, [from, to]: readonly Value[]): void {
     const length = charsIn(text);
     const matches = from ? length / Math.max(1, charsIn(from)) + 1 : 0;
@@ -322,7 +322,7 @@ export class BudgetedInterpreter extends Interpreter {
     const inside: unknown = value.value;
     if (inside instanceof Map) {
       for (const [key, item] of inside as Map<string, Value>) {
-        // Some keys are numbers (`keyOf`).
+        // A key may be a number in disguise (`keyOf`).
         this.spend((factor * String(key).length) / CHARS_PER_STEP);
         this.#chargeWhole(item, factor, perLevel, depth + 1);
       }

@@ -190,7 +190,7 @@ function run(
   }
 }
 
-/** Accepts only strings: serializing other values might take too long. */
+/** Returns a string as it is; rejects other values, because serializing them might take too long. */
 function stringOf(value: unknown): string {
   if (typeof value !== "string") throw new TypeError("expected a string");
   return value;

@@ -12,7 +12,7 @@ import { isTiktoken, tiktokenFiles, tokenizerFromTiktoken } from "./tiktoken.ts"
 
 type Opener = { file: string; open(path: string, config: TokenizerConfigJson): Tokenizer };
 
-/** The first existing file wins. */
+/** Tokenizer files and how to open them; the first that exists in the folder is used. */
 const openers: readonly Opener[] = [
   {
     file: "tokenizer.json",

@@ -11,7 +11,7 @@ export type Normalizer = (text: string, first: boolean) => Generator<void, strin
 /** Characters per part: a few milliseconds of work. */
 const PART_CHARS = 2 ** 15;
 
-/** Steps whose context is a character, its combining marks and, for sigma, the adjacent letters. */
+/** Normalizers that look only at a character, its combining marks and, for sigma, the adjacent letters. */
 const LOCAL_STEPS: ReadonlySet<string> = new Set([
   "NFC",
   "NFD",

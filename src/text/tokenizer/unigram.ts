@@ -10,7 +10,7 @@ export interface UnigramOptions {
   unk: number | undefined;
   /** Byte-fallback tokens, for characters that the vocabulary lacks. */
   bytes: readonly number[] | undefined;
-  /** Sums scores in float32, as SentencePiece does, which decides ties between segmentations. */
+  /** Whether scores are summed in float32, as SentencePiece does: this decides ties between segmentations. */
   isSinglePrecision?: boolean;
 }
 

@@ -114,7 +114,7 @@ function* readName(): Reading<string> {
 
 /** Returns the grammar of a call. xgrammar's own format allows no multi-line strings, and fails on empty schemas. */
 function tagOf(tool: Tool, { open, close, margin }: Tags): TagFormat {
-  // The parser accepts a string's end with or without a newline before it.
+  // The parser accepts a string with or without a newline before its end tag.
   const content = parameterSequence(tool, (key, schema) =>
     bareValue(schema, { begin: `\n${PARAMETER}${key}>${margin}`, end: PARAMETER_END, margin }),
   );

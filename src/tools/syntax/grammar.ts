@@ -51,7 +51,7 @@ export function callSequence(
   return { type: "triggered_tags", triggers: [trigger], tags, stop_after_first: !parallel };
 }
 
-/** Returns the grammar of calls without a separator: xgrammar requires one, so it is the calls' common start. */
+/** Returns the grammar of calls without a separator; their common start serves as the one that xgrammar requires. */
 export function adjoiningCalls(
   tags: TagFormat[],
   trigger: string,
