@@ -1,6 +1,6 @@
-// Redirects libmlx's BLAS calls from the reference BLAS in its Linux wheel to OpenBLAS: libmlxc, which the loader
-// searches first, defines the same symbols. Products of few rows are computed by our own kernels (cpu/product.cpp),
-// and OpenBLAS runs on our thread pool. With PLAIN the calls are forwarded unchanged; benchmarks of mlx-lm use that.
+// Defines the BLAS symbols that libmlx calls. The loader searches libmlxc first, so these replace the slow reference
+// BLAS in libmlx's Linux wheel: products of few rows go to our own kernels (cpu/product.cpp), the others to OpenBLAS
+// on our thread pool. With PLAIN all calls go to OpenBLAS unchanged, for benchmarks of mlx-lm.
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -29,7 +29,7 @@ enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
 
 GEMM(sgemm, float, float, FEW_ROWS)
 GEMM(dgemm, double, double, )
-GEMM(cgemm, const void*, void, ) // complex: the scalars are passed by address
+GEMM(cgemm, const void*, void, ) // complex scalars are passed by address
 
 #ifndef PLAIN
 #include "cpu/pool.h"

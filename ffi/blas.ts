@@ -1,12 +1,12 @@
-// The BLAS linked into libmlxc (blas.c). A libmlxc built elsewhere, or for macOS, has none: MLX then uses
-// the system's.
+// Configures the BLAS linked into libmlxc (blas.c). A libmlxc that was built elsewhere, or for macOS, has no such
+// BLAS, and MLX uses the system's.
 import { dlopen } from "bun:ffi";
 import { availableParallelism } from "node:os";
 import { readText } from "./memory.ts";
 
 export type Blas = { name: string; threads: number };
 
-/** Sets the number of threads: `MLX_SERVE_THREADS`, or one per core. */
+/** Sets BLAS's threads to `MLX_SERVE_THREADS`, or one per core. Returns undefined if libmlxc has no BLAS. */
 export function openBlas(library: string, env = process.env): Blas | undefined {
   const blas = bind(library);
   if (!blas) return undefined;

@@ -1,4 +1,4 @@
-// Error reporting in mlx-c's convention: an exception becomes the return value 1 and MLX's last error.
+// Reports errors in mlx-c's convention: an exception is stored as MLX's last error, and the call returns 1.
 #pragma once
 
 #include <exception>

@@ -1,10 +1,10 @@
-// The native libraries embedded in the executable: none in a checkout. scripts/build.ts replaces this
-// file with a list.
+// Lists the native libraries embedded in the executable. The list is empty in a checkout; scripts/build.ts replaces
+// this file.
 
 export type EmbeddedFile = {
-  /** Relative to the folder that the libraries are extracted to. */
+  /** Path of the file in the folder that the libraries are extracted to. */
   path: string;
-  /** Path inside the executable; compressed with zstd. */
+  /** Path inside the executable, where the file is compressed with zstd. */
   source: string;
   sha256: string;
 };

@@ -1,6 +1,6 @@
-// The system's loader opens files, so the libraries inside the executable are extracted once, into a folder named
-// after their content hash. Files already there are verified before use, and missing or damaged ones are replaced. If
-// the cache is not writable, the libraries go to a temporary folder that is removed when the process exits.
+// Extracts the libraries inside the executable, because the system's loader opens only files. They are written once,
+// to a folder named after their content hash. Existing files are verified before use, and missing or damaged ones are
+// replaced. If the cache is not writable, a temporary folder is used and removed when the process exits.
 import {
   closeSync,
   existsSync,
@@ -17,7 +17,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { EmbeddedFile } from "./embedded.ts";
 
-/** The folder that holds the extracted files. */
+/** Extracts the files unless they are in the cache; returns their folder. */
 export function extract(files: readonly EmbeddedFile[], cache: string): string {
   const contents = files.map(({ path, sha256 }) => `${path} ${sha256}`).join("\n");
   const key = new Bun.CryptoHasher("sha256").update(contents).digest("hex").slice(0, 16);
@@ -56,8 +56,7 @@ function complete(folder: string, files: readonly EmbeddedFile[]): void {
   }
 }
 
-/** Writes to a temporary name and renames: no process opens a partial file, and one that has the old file
- * open keeps it. */
+/** Writes to a temporary name and renames: no process opens a partial file, and open old files stay intact. */
 function replace(file: string, content: Uint8Array): void {
   const partial = `${file}.${crypto.randomUUID()}`;
   try {

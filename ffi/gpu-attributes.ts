@@ -1,11 +1,11 @@
-// Attributes of the first GPU that MLX does not report, from CUDA's driver.
+// Reads attributes of the first GPU from CUDA's driver, for those that MLX does not report.
 import { dlopen } from "bun:ffi";
 import { out } from "./slot.ts";
 
-/** By their numbers in `CUdevice_attribute`. */
+/** Numbers of the attributes in `CUdevice_attribute`. */
 const attributes = { multiprocessors: 16 } as const;
 
-/** Empty without a driver; an attribute that it does not know is missing. */
+/** Returns the attributes that the driver knows; none without a driver. */
 export function gpuAttributes(): Partial<Record<keyof typeof attributes, number>> {
   try {
     const { symbols: driver, close } = dlopen("libcuda.so.1", {

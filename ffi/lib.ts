@@ -1,4 +1,4 @@
-// Opens libmlxc. Everything above this folder calls MLX through `mlxc`, and only after `openLibrary`.
+// Opens libmlxc. Code outside this folder calls MLX through `mlxc`, and only after `openLibrary`.
 import { dlopen } from "bun:ffi";
 import { cudaSymbols, ownSymbols, symbols } from "./symbols.ts";
 import { traced } from "./trace.ts";
@@ -9,7 +9,7 @@ const bindOwn = (path: string) => dlopen(path, ownSymbols).symbols;
 const bindCuda = (path: string) => dlopen(path, cudaSymbols).symbols;
 type Bound = ReturnType<typeof bind> & ReturnType<typeof bindOwn> & ReturnType<typeof bindCuda>;
 
-/** Addresses and sizes are numbers: both stay below 2^53 on existing machines. */
+/** The functions of libmlxc. Addresses and sizes are numbers, because both stay below 2^53 on existing machines. */
 export type Mlxc = {
   [K in keyof Bound]: (...args: Parameters<Bound[K]>) => Exclude<ReturnType<Bound[K]>, bigint>;
 };
@@ -20,13 +20,13 @@ export let mlxc: Mlxc = new Proxy({} as Mlxc, {
   },
 });
 
-/** Whether the opened library has a function: a libmlxc built elsewhere lacks ours. */
+/** Tells whether the opened library has a function: a libmlxc that was built elsewhere lacks ours. */
 export function has(name: keyof Mlxc): boolean {
   return name in mlxc;
 }
 
 export function openLibrary(path: string, options: { trace?: boolean } = {}): void {
-  // We capture whole steps as CUDA graphs (ffi/cuda/recording.cpp): MLX's own graphs save no time then.
+  // Disables MLX's own CUDA graphs, which save no time: we capture whole steps as graphs (ffi/cuda/recording.cpp).
   setVariables({ MLX_USE_CUDA_GRAPHS: "0" });
   const own = openOptional(path, bindOwn);
   const cuda = openOptional(path, bindCuda);

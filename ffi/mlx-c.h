@@ -1,5 +1,5 @@
-// Compatibility with the newer MLX: mlx-c was written for an older one, and its sources are
-// compiled with this header included first.
+// Adapts mlx-c, which was written for an older MLX, to the pinned one: mlx-c's sources are compiled with this header
+// included first.
 #pragma once
 
 #ifdef __cplusplus
@@ -10,7 +10,7 @@
 
 namespace mlx::core {
 
-// MLX 0.32.4 inserted a global weight scale before `sorted_indices`.
+// Overload without the global weight scale, which MLX 0.32.4 inserted before `sorted_indices`.
 inline array gather_qmm(
     const array& x, const array& w, const array& scales, const std::optional<array>& biases,
     std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,

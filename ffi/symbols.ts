@@ -3,7 +3,7 @@
 // list also says whether its result shares memory with an input; test/mlx/sharing.test.ts checks that.
 import { declared } from "./prototype.ts";
 
-/** An elementwise operation may overwrite an input of its output's size that nothing else reads. */
+/** Elementwise operations may reuse the memory of an input of the output's size that nothing else reads. */
 const elementwise = [
   "int mlx_erf(mlx_array*, mlx_array, mlx_stream)",
   "int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)",
@@ -33,7 +33,7 @@ const elementwise = [
   "int mlx_astype(mlx_array*, mlx_array, mlx_dtype, mlx_stream)",
 ] as const;
 
-/** Other operations that may do so. */
+/** Other operations that may reuse an input's memory. */
 const overwriting = [
   "int mlx_closure_apply(mlx_vector_array*, mlx_closure, mlx_vector_array)",
   "int mlx_softmax_axes(mlx_array*, mlx_array, const int*, size_t, bool, mlx_stream)",
@@ -42,7 +42,7 @@ const overwriting = [
   "int mlx_fast_rope_dynamic(mlx_array*, mlx_array, int, bool, mlx_optional_float, float, mlx_array, mlx_array, mlx_stream)",
 ] as const;
 
-/** These return views of their input. */
+/** Operations that return views of their input. */
 const views = [
   "int mlx_swapaxes(mlx_array*, mlx_array, int, int, mlx_stream)",
   "int mlx_expand_dims_axes(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
@@ -52,7 +52,7 @@ const views = [
   "int mlx_split_sections(mlx_vector_array*, mlx_array, const int*, size_t, int, mlx_stream)",
 ] as const;
 
-/** These return a view of an input without gaps, and a copy of any other. */
+/** Operations that return a view of an input without gaps, and a copy of any other input. */
 const regroupings = [
   "int mlx_reshape(mlx_array*, mlx_array, const int*, size_t, mlx_stream)",
   "int mlx_flatten(mlx_array*, mlx_array, int, int, mlx_stream)",
@@ -205,7 +205,7 @@ export const prototypes = [
   "int mlx_fast_metal_kernel_config_add_template_arg_bool(mlx_fast_metal_kernel_config, const char*, bool)",
 ] as const;
 
-/** Our own CPU operations (ffi/cpu/ops.h). A libmlxc built elsewhere lacks them. */
+/** Our own CPU operations (ffi/cpu/ops.h). A libmlxc that was built elsewhere lacks them. */
 export const ownPrototypes = [
   "int mlx_serve_room(mlx_array*, const int*, size_t, mlx_dtype, mlx_stream)",
   "int mlx_serve_panel_rows(void)",
@@ -233,7 +233,7 @@ export const ownPrototypes = [
   "int mlx_serve_shared_group(mlx_distributed_group*, const char*, int, int)",
 ] as const;
 
-/** For CUDA only (ffi/cuda): in the libmlxc that we build for Linux. */
+/** Our functions for CUDA only (ffi/cuda), in the libmlxc that we build for Linux. */
 export const cudaPrototypes = [
   "int mlx_serve_compile_kernel(mlx_array)",
   "int mlx_serve_pinned(mlx_array*, const void*, const int*, size_t, mlx_dtype)",
@@ -259,7 +259,7 @@ export type ListOperation = OperationOf<Prototype, "mlx_vector_array*">;
 const namesOf = (list: readonly string[]): ReadonlySet<string> =>
   new Set(Object.keys(declared(list)));
 
-/** Operations by their result. Unless listed, a result has memory of its own. */
+/** Operations by their kind of result. The result of an unlisted operation has its own memory. */
 export const operations = {
   /** Operations that return a list of arrays. */
   lists: namesOf(

@@ -1,4 +1,4 @@
-// The unevaluated operations of some arrays, in topological order.
+// Lists the unevaluated operations that arrays depend on, in topological order.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace mlx_serve {
 namespace mx = mlx::core;
 using Arrays = std::vector<mx::array>;
 
-/** `computed`: arrays to compute, in order. `taken`: evaluated inputs (weights, KV pools). */
+/** `computed` are the arrays to compute, in order; `taken` are evaluated inputs (weights, KV pools). */
 struct Tape {
   Arrays computed, taken;
 };

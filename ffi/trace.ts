@@ -1,5 +1,5 @@
-// An optional trace of the FFI: how often each symbol was called, and how long the calls took. Times
-// are counted in buckets a quarter of an octave wide, so a percentile is accurate to 19%.
+// Optionally traces the FFI: how often each symbol was called, and how long the calls took. Times are counted in
+// buckets a quarter of an octave wide, so a percentile is accurate to 19%.
 
 export type TraceRow = {
   symbol: string;
@@ -14,7 +14,7 @@ type Histogram = { totalNs: number; buckets: Uint32Array };
 const BUCKETS_PER_OCTAVE = 4;
 const histograms = new Map<string, Histogram>();
 
-/** The same functions, each timed. */
+/** Wraps the functions so that each call is timed. */
 export function traced<T extends object>(functions: T): T {
   const wrapped: Record<string, unknown> = {};
   for (const [symbol, call] of Object.entries(functions)) {
@@ -32,7 +32,7 @@ export function traced<T extends object>(functions: T): T {
   return wrapped as T;
 }
 
-/** The symbols called so far, the most expensive first. */
+/** Lists the symbols called so far, the most expensive first. */
 export function traceReport(): TraceRow[] {
   const rows: TraceRow[] = [];
   for (const [symbol, { totalNs, buckets }] of histograms) {
@@ -56,7 +56,7 @@ function record(histogram: Histogram, ns: number): void {
   histogram.buckets[Math.min(bucket, last)]! += 1;
 }
 
-/** The upper edge, in nanoseconds, of the bucket that holds this share of all calls. */
+/** Returns the upper edge, in nanoseconds, of the bucket in which this share of all calls ends. */
 function percentile(buckets: Uint32Array, count: number, share: number): number {
   let left = Math.ceil(count * share);
   const bucket = buckets.findIndex((n) => {

@@ -1,8 +1,8 @@
-// Environment variables for MLX. Native code does not see changes to Bun's process.env, which is a copy.
+// Sets environment variables for MLX. Native code does not see changes to Bun's process.env, which is a copy.
 import { dlopen } from "bun:ffi";
 import { cText } from "./memory.ts";
 
-/** Sets the variables that are not set yet. They are for CUDA, which MLX supports on Linux only. */
+/** Sets those variables that are not set yet. They matter only to CUDA, which MLX supports on Linux only. */
 export function setVariables(values: Record<string, string>): void {
   if (process.platform !== "linux") return;
   const { symbols, close } = dlopen("libc.so.6", {

@@ -12,7 +12,7 @@ struct Options {
   bool chunked, capped, sinks;
 };
 
-/** Checks the shapes and derives the sizes from them. */
+/** Head counts and head size, derived from the shapes, which the constructor checks. */
 struct Sizes {
   int heads, kv_heads, dim;
 
@@ -70,7 +70,7 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
   };
 }
 
-/** The layer as it rotates tokens of sequences of more than `long_beyond` tokens. */
+/** Returns the layer with the RoPE factors for sequences of more than `long_beyond` tokens (longrope). */
 Layer long_layer_of(const Layer& layer, const Options& options) {
   if (options.long_beyond == 0) return layer;
   Layer own = layer;

@@ -1,4 +1,4 @@
-// OpenBLAS' matrix product, if libmlxc is linked with it.
+// Calls OpenBLAS's matrix product, if libmlxc is linked with OpenBLAS.
 #pragma once
 
 #include "kernels.h"

@@ -33,7 +33,7 @@ extern const Kernels table;
 namespace {
 
 #if defined(__x86_64__)
-/** Whether AMX can be used: Linux saves its tile registers only for processes that request them. */
+/** Requests AMX, whose registers Linux saves only on request. Returns whether AMX can be used. */
 bool may_use_amx() {
   constexpr int REQUEST = 0x1023, TILES = 18;
   return CPU_FEATURE_ACTIVE(AVX512_VBMI) && CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_INT8) &&
@@ -41,12 +41,12 @@ bool may_use_amx() {
 }
 #endif
 
-/** The best variant for this processor; `MLX_SERVE_KERNELS` selects a lesser one, for tests. */
+/** Returns the best kernel variant for this processor. `MLX_SERVE_KERNELS` selects a lesser one, for tests. */
 const Kernels& choose() {
 #if defined(__x86_64__)
   const char* named = std::getenv("MLX_SERVE_KERNELS");
   const auto wants = [&](const char* name) { return !named || std::strcmp(named, name) == 0; };
-  // glibc's CPU_FEATURE_ACTIVE, because __builtin_cpu_supports needs a runtime library that zig lacks.
+  // Uses glibc's CPU_FEATURE_ACTIVE, because __builtin_cpu_supports needs a runtime library that zig lacks.
   const bool has512 = CPU_FEATURE_ACTIVE(AVX512F) && CPU_FEATURE_ACTIVE(AVX512DQ) &&
       CPU_FEATURE_ACTIVE(AVX512BW) && CPU_FEATURE_ACTIVE(AVX512VL);
   const bool has_vnni = has512 && CPU_FEATURE_ACTIVE(AVX512_VNNI);

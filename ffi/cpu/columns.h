@@ -11,22 +11,22 @@ namespace mlx_serve {
 /** Products with fewer multiplications run on the calling thread. */
 constexpr long SMALL = 1 << 16;
 
-/** Memory-bound up to this many rows; then pieces should have at least READ weights. */
+/** Products of up to READING_ROWS rows are memory-bound: their pieces should have at least READ weights. */
 constexpr int READING_ROWS = 2;
 constexpr long READ = 1 << 18;
 
-/** Maximum pieces per thread. */
+/** Returns the maximum number of pieces per thread. */
 inline int pieces_each(int columns, int rows, int depth, int threads) {
   if (rows > READING_ROWS) return 4;
   return static_cast<long>(columns) * depth < 2 * READ * threads ? 1 : 2;
 }
 
-/** Pieces are multiples of this many columns, the width of the kernels' vectors and tiles. */
+/** Columns per piece are a multiple of this, the width of the kernels' vectors and tiles. */
 constexpr int COLUMN_STEP = 16;
 
 /**
- * Columns per piece, such that the busiest thread has as few columns as possible. Among equals the
- * smallest pieces, so that other threads can take over more from one that is late.
+ * Returns the number of columns per piece that gives the busiest thread the fewest columns. Among equal choices the
+ * smallest piece wins, so that idle threads can take more from a late one.
  */
 inline int piece_of(int columns, int rows, int depth, int threads) {
   const int steps = (columns + COLUMN_STEP - 1) / COLUMN_STEP;
@@ -43,7 +43,7 @@ inline int piece_of(int columns, int rows, int depth, int threads) {
   return piece * COLUMN_STEP;
 }
 
-/** Calls `some(from, to)` for pieces of a product's columns, on the pool unless it is small. */
+/** Divides a product's columns into pieces and calls `some(from, to)` for each, on the pool unless small. */
 template <class Some>
 void each_columns(int columns, int rows, int depth, const Some& some) {
   const bool is_small = static_cast<long>(rows) * columns * depth < SMALL;

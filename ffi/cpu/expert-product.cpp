@@ -19,12 +19,12 @@ struct ExpertProducts {
   int experts, columns, depth;
   const float* w; // null if quantized
   QuantizedShape shape;
-  QuantizedProduct matrix; // expert 0's, without rows
-  const float* x; // (rows, depth), arranged per expert if quantized
+  QuantizedProduct matrix; // the matrix of expert 0, without rows of x
+  const float* x; // (rows, depth); if quantized, each expert's rows are in the layout of `arrange`
   float beta;
   float* out; // (rows, columns)
 
-  /** Copies or arranges up to ARRANGED_ROWS rows of a share, starting at `first`. */
+  /** Copies up to ARRANGED_ROWS rows of a share, from row `first` on; if quantized, in the layout of `arrange`. */
   void put(const float* const* rows, Share share, int first, float* to) const {
     to += offset(share);
     if (!w) return kernels().arrange(rows, first, quantized(share), to);
@@ -33,7 +33,7 @@ struct ExpertProducts {
     }
   }
 
-  /** Floats per `rows` rows of x. */
+  /** Returns how many floats `rows` rows of x take. */
   size_t size(int rows) const {
     return w ? static_cast<size_t>(rows) * depth : arranged_size(rows, depth);
   }
@@ -94,7 +94,7 @@ struct ExpertProducts {
 };
 
 /**
- * Splits each share's columns into pieces that are small against a thread's part of the work: one
+ * Multiplies shares of few rows. A share's columns are split into pieces in proportion to its rows, so that one
  * expert with all rows keeps all threads busy, and so do many experts with one row each.
  */
 void multiply_few(const ExpertProducts& products, const std::vector<Share>& shares) {
@@ -137,11 +137,11 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
   multiply_few(products, few);
 }
 
-/** Rows in the order of their experts, and the experts that have any. */
+/** Rows sorted by expert, and one share per expert that has rows. */
 struct Sorted {
   std::vector<int> rows;
   std::vector<Share> shares;
-  std::vector<std::pair<int, int>> blocks; // index of a share, first of up to ARRANGED_ROWS of its rows
+  std::vector<std::pair<int, int>> blocks; // (share, first row in the share) of up to ARRANGED_ROWS rows
 
   Sorted(const std::vector<int>& chosen, int experts) : rows(chosen.size()) {
     std::vector<int> next(experts);
@@ -160,7 +160,7 @@ struct Sorted {
   }
 };
 
-/** Output row i is computed with expert `chosen[i]`; each row of x serves chosen.size() / x.count() output rows. */
+/** Computes output row i with expert `chosen[i]`. A row of x serves chosen.size() / x.count() output rows. */
 void multiply_experts(
     ExpertProducts products,
     const Rows& x,
@@ -239,7 +239,7 @@ mx::array expert_product(
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);
-    // With one expert per row the indices may be a strided column of the sorted scores.
+    // The indices may be a strided column of the sorted scores, if there is one expert per row.
     const auto* indices = in[1].data<uint32_t>();
     const long stride = count > 1 ? in[1].strides(0) : 1;
     return [=] {

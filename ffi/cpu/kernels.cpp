@@ -1,6 +1,5 @@
-// The kernels of kernels.h, compiled once per instruction set as namespace VARIANT. Uses nothing of
-// the standard library: the linker keeps one copy of each inline function, and that copy might use
-// instructions that this processor does not have.
+// Compiles the kernels of kernels.h once per instruction set, as namespace VARIANT. Uses no standard library: the
+// linker keeps one copy of each inline function, whose instructions this processor might lack.
 #include "kernels.h"
 
 #include "kernels/attention.h"

@@ -6,19 +6,19 @@ namespace mlx_serve {
 
 constexpr int BLOCK_TOKENS = 32;
 
-/** The smallest quantization group: weights that share a scale. */
+/** Weights in the smallest quantization group: those that share a scale. */
 constexpr int GROUP = 32;
 
 /** Rows of a quantized product that `arrange` converts together. */
 constexpr int ARRANGED_ROWS = 16;
 
-/** With more rows BLAS is faster, because it packs the weights first; panels excepted. */
+/** Rows above which BLAS is faster, because it packs the weights first. Does not apply to weights in panels. */
 constexpr int MANY_ROWS = 128;
 
 /** An attention layer's parameters. */
 struct Layer {
   int heads, kv_heads, dim;
-  float scale, eps, cap, magnitude; // cap: 0 for none
+  float scale, eps, cap, magnitude; // cap: soft cap of scores, 0 for none
   const float* query_norm; // (dim), null for none
   const float* key_norm;
   const float* value_norm;
@@ -66,17 +66,17 @@ struct Product {
   long out_stride;
 };
 
-/** Columns per panel, see QuantizedProduct. */
+/** Columns of a quantized matrix per panel, whose layout `QuantizedProduct` describes. */
 constexpr int PANEL_COLUMNS = 16;
 
-/** The type of quantization scales and biases. */
+/** Type of the quantization scales and biases. */
 enum class Numbers { float32, float16, bfloat16 };
 
 /**
- * A product with a quantized matrix: weights are scale * q + bias, where q has 4 or 8 bits, lowest
- * bits first. Without biases the format is mxfp4: q is a 4-bit float, and a scale is an 8-bit
- * exponent. In panels PANEL_COLUMNS columns are interleaved by 32-bit words, scales and biases:
- * (columns / PANEL_COLUMNS, depth * bits / 32, PANEL_COLUMNS).
+ * A product with a quantized matrix, whose weights are scale * q + bias. q has 4 or 8 bits, packed from the lowest
+ * bits on. Without biases the format is mxfp4: q is a 4-bit float, and a scale is an 8-bit exponent. A matrix in
+ * panels interleaves the words, scales and biases of PANEL_COLUMNS columns: (columns / PANEL_COLUMNS, depth * bits /
+ * 32, PANEL_COLUMNS).
  */
 struct QuantizedProduct {
   int rows, depth, bits, group;
@@ -84,7 +84,7 @@ struct QuantizedProduct {
   const unsigned char* w; // (columns, depth * bits / 8)
   const void* scales; // (columns, depth / group)
   const void* biases;
-  Numbers numbers; // always float32 unless in panels
+  Numbers numbers; // type of scales and biases; float32 unless in panels
   bool in_panels;
   float beta;
   float* out; // (rows, columns): x w' + beta out
@@ -101,20 +101,19 @@ struct Convolution {
   bool silu;
 };
 
-/** Consecutive tokens of a sequence; its kept inputs before and after: (taps - 1, channels). */
+/** A sequence's tokens in a convolution, and the taps - 1 inputs `before` and `after` them: (taps - 1, channels). */
 struct ConvolutionRow {
   int count;
   const float* x; // (count, channels), rows `x_stride` apart
   long x_stride;
   const float* before; // null at the beginning of the sequence
-  float* after; // may equal `before`
+  float* after; // receives the last inputs for the next call; may equal `before`
   float* out; // (count, channels)
 };
 
 /**
- * A linear recurrence. Each token updates the state (value_dim, key_dim): state = decay * state +
- * beta * (value - found) x key, where found = state * key with the delta rule (`corrects`),
- * otherwise 0. The token's output is state * query.
+ * A linear recurrence. Each token updates the state (value_dim, key_dim) to decay * state + beta * (value - found) x
+ * key, and its output is state * query. `found` is state * key with the delta rule (`corrects`), otherwise 0.
  */
 struct Scan {
   int key_dim;
@@ -123,14 +122,14 @@ struct Scan {
   bool erases; // RWKV 7: subtracts (state * finds) x puts from the state
 };
 
-/** Consecutive tokens of a sequence in one head. */
+/** Consecutive tokens of a sequence in one head of a scan, and the head's state `before` and `after` them. */
 struct ScanRow {
   int count;
   const float* queries;
   long query_stride;
   const float* keys;
   long key_stride;
-  const float* finds; // finds and puts: rows `value_stride` apart
+  const float* finds; // finds and puts: RWKV 7's vectors (Scan); rows `value_stride` apart
   const float* puts;
   const float* values;
   long value_stride;
@@ -148,8 +147,8 @@ struct Kernels {
   /** Computes columns from..to of a product of few rows. */
   void (*product)(const Product&, int from, int to);
   /**
-   * Converts rows of x to the layout that quantized_product reads fastest: up to ARRANGED_ROWS rows, starting at
-   * `first`, a multiple of that. The member `arranged` is the number of floats per GROUP numbers of a row.
+   * Converts up to ARRANGED_ROWS rows of x to the layout that quantized_product reads. `first` is a multiple of
+   * ARRANGED_ROWS. `arranged`, below, is the number of floats that the layout takes per GROUP numbers of a row.
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
@@ -157,39 +156,39 @@ struct Kernels {
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
   /** Whether quantized_product supports panels, which are faster. */
   bool takes_panels;
-  /** Dequantizes columns from..to, in the order of `arrange`; not for panels: (to - from, depth) */
+  /** Dequantizes columns from..to into (to - from, depth), in the order of `arrange`. Not for panels. */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
-  /** RMSNorm and RoPE of a token's heads; writes its key and value to the KV slot unless shared. */
+  /** Applies RMSNorm and RoPE to a token's heads; writes key and value to the KV slot unless KV is shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);
-  /** Attention of the span's tokens with the query heads of KV head `kv`. */
+  /** Computes attention of the span's tokens for the query heads of KV head `kv`. */
   void (*attend)(const Layer&, Pools, const float* queries, Span, int kv, float* attended);
-  /** Scale and RoPE of a token's queries; writes its latent vector, with RoPE, to `slot`. */
+  /** Scales and rotates (RoPE) a token's queries, and writes its rotated latent vector to `slot`. */
   void (*prepare_latent)(
       const LatentLayer&, const float* queries, const float* latent, int position, float* slot,
       float* prepared);
-  /** Latent attention of the span's tokens; pool (blocks, BLOCK_TOKENS, latent + rotary). */
+  /** Computes latent attention of the span's tokens; pool (blocks, BLOCK_TOKENS, latent + rotary). */
   void (*attend_latent)(
       const LatentLayer&, const float* pool, const float* prepared, Span, int first_head, int heads,
       float* attended);
   void (*gate)(Gate, const float* gates, const float* ups, int count, float* out);
-  /** RMSNorm; `weight` may be null. */
+  /** Computes RMSNorm; `weight` may be null. */
   void (*norm)(const float* x, const float* weight, int count, float eps, float* out);
-  /** Argmax: the first index of the maximum, and the maximum, NaN if any number is NaN. */
+  /** Finds the first index of the maximum, and the maximum, which is NaN if any number is NaN. */
   void (*best)(const float* x, int count, unsigned* index, float* highest);
   float (*log_sum_exp)(const float* x, int count);
   void (*softmax)(const float* x, int count, float* out);
   /** Convolves channels from..to of a sequence's tokens. */
   void (*convolve)(const Convolution&, const ConvolutionRow&, int from, int to);
-  /** Passes tokens through rows from..to of the state; a row is one value feature. */
+  /** Passes tokens through rows from..to of the state; each row belongs to one value feature. */
   void (*scan)(const Scan&, const ScanRow&, int from, int to);
-  /** Token mask: numbers whose bit is not set become -infinity. 32 bits per word, lowest first. */
+  /** Sets numbers whose bit in the token mask is 0 to -infinity. Words have 32 bits, lowest first. */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);
 };
 
-/** Limits of attention: features per head, query heads per span, and features per span. */
+/** Limits of one call of `attend`: features per head, queries (heads times tokens), and features of all queries. */
 constexpr int MOST_DIM = 1024, MOST_QUERIES = 64, MOST_NUMBERS = 8192;
 
-/** The best variant for this processor. */
+/** Returns the best variant for this processor. */
 const Kernels& kernels();
 
 } // namespace mlx_serve

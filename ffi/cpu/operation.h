@@ -1,6 +1,6 @@
-// Our CPU operations as MLX primitives. Shapes and types are checked when an operation is built;
-// exceptions become mlx-c errors. The computation runs on the stream's thread, or on the caller's
-// thread in a recorded sequence (sequence.cpp), and uses the thread pool.
+// Wraps our CPU operations as MLX primitives. Shapes and types are checked when an operation is built; exceptions
+// become mlx-c errors. Operations run on the stream's thread, or in a recorded sequence (sequence.cpp) on the
+// caller's thread, and use the thread pool.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,10 @@ namespace mlx_serve {
 
 using Arrays = std::vector<mx::array>;
 using Task = std::function<void()>;
-/** Makes the task that computes the outputs, after inputs and outputs have memory. */
+/** Makes the task that computes the outputs, once inputs and outputs have memory. */
 using MakeTask = std::function<Task(const Arrays& inputs, Arrays& outputs)>;
 
-/** Cache line: vector loads that cross one take twice as long. */
+/** Bytes of a cache line: vector loads that cross one take twice as long. */
 constexpr size_t LINE = 64;
 
 /** Allocates an output aligned to a cache line, which MLX's allocator does not ensure. */
@@ -40,7 +40,7 @@ inline void allocate(mx::array& output) {
   output.set_data(std::move(data), output.size(), output.strides(), flags, -address % LINE);
 }
 
-/** The primitive of all our operations, which differ in their task. */
+/** The primitive of all our operations; only their tasks differ. */
 class Operation : public mx::Primitive {
  public:
   Operation(mx::Stream stream, const char* name, MakeTask make)
@@ -51,7 +51,7 @@ class Operation : public mx::Primitive {
     mx::cpu::get_command_encoder(stream()).dispatch(make_(inputs, outputs));
   }
 
-  /** The task for outputs that have memory already. */
+  /** Returns the task that computes `outputs`, which have memory already. */
   Task task(const Arrays& inputs, Arrays& outputs) const {
     return make_(inputs, outputs);
   }
@@ -75,7 +75,7 @@ inline mx::array operation(
   return mx::array(std::move(shape), type, std::move(primitive), std::move(inputs));
 }
 
-/** The data of a row-contiguous input. */
+/** Returns the data of a row-contiguous input. */
 template <class T>
 T* memory(const mx::array& x) {
   require(x.flags().row_contiguous, "an input is not in row order");
@@ -101,7 +101,7 @@ class Rows {
     return width_;
   }
 
-  /** A pointer to a row; rows that are not contiguous are copied to `copy`. */
+  /** Returns a pointer to a row. A row that is not contiguous is first copied to `copy`. */
   const float* at(long row, std::vector<float>& copy) const {
     if (is_plain_) return data_ + row * width_;
     long offset = 0;
@@ -127,7 +127,7 @@ class Rows {
 /** Minimum numbers per piece of parallel work. */
 constexpr int PIECE = 8192;
 
-/** Calls `each(row, copies)` for all rows on the thread pool, with scratch for Rows::at. */
+/** Calls `each(row, copies)` for all rows on the thread pool. `copies` is scratch memory for Rows::at. */
 template <class Each>
 inline void each_row(int count, int width, const Each& each) {
   const int most = mlx_serve_pool_threads() * 2;
@@ -147,7 +147,7 @@ inline void check_ints(const mx::array& x, const char* fault) {
   require(x.dtype() == mx::int32 && x.ndim() == 1, fault);
 }
 
-/** The shape without its last axis. */
+/** Returns the shape without its last axis. */
 inline mx::Shape leading(const mx::array& x) {
   return mx::Shape(x.shape().begin(), x.shape().end() - 1);
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/** An uninitialized array, aligned to a cache line. */
+/** Returns an uninitialized array, aligned to a cache line. */
 int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s);
 /**
  * Attention of the newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
@@ -36,7 +36,7 @@ int mlx_serve_decode(
     bool capped,
     bool sinks,
     const mlx_stream s);
-/** qkv (T, ...): writes keys and values to their KV slots and returns queries (T, heads * D), with norm and RoPE. */
+/** Applies norm and RoPE to qkv (T, ...); writes keys and values to their slots; returns queries (T, heads * D). */
 int mlx_serve_prepare(
     mlx_array* res,
     const mlx_array qkv,
@@ -51,7 +51,7 @@ int mlx_serve_prepare(
     int long_beyond,
     bool sinks,
     const mlx_stream s);
-/** Attention of prepared queries (T, heads * D) over their KV blocks, up to their positions. */
+/** Computes attention of prepared queries (T, heads * D) over their KV blocks, up to their positions. */
 int mlx_serve_attend(
     mlx_array* res,
     const mlx_array queries,
@@ -67,8 +67,8 @@ int mlx_serve_attend(
     bool sinks,
     const mlx_stream s);
 /**
- * Latent attention (kernels.h): queries (T, heads * D), latents (T, D), which are written in place to the pool
- * (blocks, 1, 32, D) -> (T, heads * latent). Without places the tokens are the newest of their sequences.
+ * Computes latent attention (kernels.h) of queries (T, heads * D) -> (T, heads * latent), and writes latents (T, D)
+ * to the pool (blocks, 1, 32, D) in place. Without places the tokens are the newest of their sequences.
  */
 int mlx_serve_attend_latent(
     mlx_array* res,
@@ -81,7 +81,7 @@ int mlx_serve_attend_latent(
     int latent,
     bool rotated,
     const mlx_stream s);
-/** Copies KV blocks within a pool: pairs of source and destination. */
+/** Copies KV blocks within a pool, given pairs of source and destination block. */
 int mlx_serve_copy_blocks(
     mlx_array* res,
     const mlx_array pool,
@@ -90,9 +90,9 @@ int mlx_serve_copy_blocks(
 /** Rows of a quantized matrix per panel, or 0 if this processor's kernels do not use panels. */
 int mlx_serve_panel_rows(void);
 /**
- * Converts weights, scales or biases of a quantized matrix to panels: (..., out, n) -> (..., out /
- * 16, n, 16). A panel has the first element of each of its rows, then the second ones, and so on.
- * In place: x must not be used afterwards.
+ * Converts weights, scales or biases of a quantized matrix to panels: (..., out, n) -> (..., out / 16, n, 16). A
+ * panel has the first element of each of its 16 rows, then the second ones, and so on. Works in place: x must not be
+ * used afterwards.
  */
 int mlx_serve_panels(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
@@ -131,7 +131,7 @@ int mlx_serve_expert_product(
     int group,
     bool gated,
     const mlx_stream s);
-/** silu(gates) * ups, or with `gelu` GELU's tanh approximation. */
+/** Computes silu(gates) * ups; with `gelu`, GELU's tanh approximation replaces silu. */
 int mlx_serve_gate(
     mlx_array* res,
     const mlx_array gates,
@@ -144,9 +144,9 @@ int mlx_serve_rms_norm(
     const mlx_array weight /* may be null */,
     float eps,
     const mlx_stream s);
-/** Argmax of each row: the index (uint32), and the maximum, NaN if any number is NaN. */
+/** Returns each row's argmax (uint32) and maximum, which is NaN if any number is NaN. */
 int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s);
-/** Over the last axis, which is kept with size 1. */
+/** Reduces the last axis, which is kept with size 1. */
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
@@ -188,10 +188,10 @@ int mlx_serve_scan(
     float key_scale,
     bool corrects,
     const mlx_stream s);
-/** Token mask: keeps numbers whose bit is set in the row's words (uint32), others: -infinity. */
+/** Keeps numbers whose bit is set in the row's words (uint32) of the token mask, and sets the others to -infinity. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
-/** Embedding lookup in a quantized or, without scales, float32 matrix: uint32 (T) -> (T, in). */
+/** Looks up embeddings of tokens: uint32 (T) -> (T, in). The matrix is quantized or, without scales, float32. */
 int mlx_serve_lookup(
     mlx_array* res,
     const mlx_array indices,
@@ -206,7 +206,7 @@ typedef struct mlx_serve_sequence_ {
   void* ctx;
 } mlx_serve_sequence;
 
-/** Whether only the operations of this header compute `outputs`. */
+/** Tells whether every operation that computes `outputs` is one of this header. */
 int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
 /**
  * Records the operations that compute `outputs` from `places`, which must be evaluated and serve as input buffers.
@@ -214,7 +214,7 @@ int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
  */
 int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
-/** Runs the sequence on inputs of the places' shapes. Outputs above 64 KiB are valid until a sequence runs again. */
+/** Runs the sequence on inputs of the places' shapes. A run of any sequence overwrites outputs above 64 KiB. */
 int mlx_serve_sequence_run(
     mlx_vector_array* res,
     const mlx_serve_sequence sequence,
@@ -223,9 +223,9 @@ int mlx_serve_sequence_run(
 int mlx_serve_sequence_free(mlx_serve_sequence sequence);
 
 /**
- * A distributed group of processes on this machine that communicate through shared memory: the file
- * `path`, which is created, mapped by all ranks and then removed. Waits for all ranks. Supports
- * mlx-c's all_sum, all_gather, and send and recv between neighbours, on a CPU.
+ * Makes a distributed group of processes on this machine that communicate through shared memory: the file `path`,
+ * which is created, mapped by all ranks and then removed. Waits for all ranks. Supports mlx-c's all_sum, all_gather,
+ * and send and recv between neighbours, on a CPU.
  */
 int mlx_serve_shared_group(mlx_distributed_group* res, const char* path, int rank, int size);
 

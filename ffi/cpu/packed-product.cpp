@@ -11,15 +11,15 @@ namespace mlx_serve {
 namespace {
 
 #ifdef WITH_BLAS
-/** Weights dequantized for BLAS at a time. */
+/** Number of weights that are dequantized for BLAS at a time. */
 constexpr int DEQUANTIZED = 1 << 21;
 
 void multiply_many(const QuantizedProduct& product, int columns) {
   const int depth = product.depth, most = std::min(columns, std::max(16, DEQUANTIZED / depth));
-  // Kept between calls, so that the next product does not fault in new pages.
+  // The buffer is kept between calls, so that the next product does not fault in new pages.
   static thread_local std::vector<float> kept;
   kept.resize(std::max(kept.size(), static_cast<size_t>(most) * depth));
-  float* const weights = kept.data(); // inside the lambda `kept` would be the pool thread's
+  float* const weights = kept.data(); // inside the lambda `kept` would be that of the pool thread
   for (int column = 0; column < columns; column += most) {
     const int count = std::min(most, columns - column);
     each_columns(count, product.rows, depth, [&](int from, int to) {
@@ -83,7 +83,7 @@ QuantizedProduct QuantizedShape::product(const mx::array* in) const {
 
 namespace {
 
-/** Operations fused with a product; `norm` is null for none. */
+/** Operations fused with a product: RMSNorm before it (`norm` is null for none), and SwiGLU after it if `gated`. */
 struct Fusion {
   const float* norm;
   float eps;
@@ -179,7 +179,7 @@ float number_at(const void* from, Numbers numbers, long index) {
 void dequantize_row(const QuantizedProduct& matrix, long row, float* out) {
   static constexpr float levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
   const int bits = matrix.bits, each = 32 / bits, words = matrix.depth / each, groups = matrix.depth / matrix.group;
-  // In panels the rows of a panel are interleaved.
+  // Panels interleave rows, so a row's elements are `apart` words from each other.
   const long apart = matrix.in_panels ? PANEL_COLUMNS : 1, before = row - row % apart;
   const auto* packed = reinterpret_cast<const uint32_t*>(matrix.w) + before * words + row % apart;
   for (int word = 0; word < words; word++) {
@@ -243,7 +243,7 @@ void put_in_panels(T* all, int panels, int width) {
   });
 }
 
-/** Converts in place: the output shares the memory of x. */
+/** Converts a matrix to panels in place: the output shares the memory of x. */
 class Panels : public Operation {
  public:
   using Operation::Operation;

@@ -1,4 +1,4 @@
-// Matrices in MLX's quantization, and products with them.
+// Declares matrices in MLX's quantization, and products with them.
 #pragma once
 
 #include "operation.h"
@@ -6,8 +6,8 @@
 namespace mlx_serve {
 
 /**
- * A quantized matrix (..., out, in): weight (..., out, in * bits / 32), scales and biases (...,
- * out, in / group); mxfp4 has no biases. In panels each has one axis more (kernels.h).
+ * A quantized matrix (..., out, in): weight (..., out, in * bits / 32), scales and biases (..., out, in / group);
+ * mxfp4 has no biases. In panels each array has one more axis (kernels.h).
  */
 struct QuantizedMatrix {
   const mx::array &weight, &scales;
@@ -15,28 +15,28 @@ struct QuantizedMatrix {
   int bits, group;
 };
 
-/** A quantized matrix's sizes and format, known before it has memory. */
+/** Sizes and format of a quantized matrix, known before its arrays have memory. */
 struct QuantizedShape {
   int columns, depth, bits, group;
   bool has_biases, in_panels;
   Numbers numbers;
 
-  /** A product without rows; `in` points to the inputs that `put_inputs` has added. */
+  /** Returns a product whose rows of x are not set yet. `in` points to the inputs that `put_inputs` has added. */
   QuantizedProduct product(const mx::array* in) const;
 
-  /** Bytes of the weights of `count` columns. */
+  /** Returns the bytes that the weights of `count` columns take. */
   size_t weight_bytes(long count) const {
     return static_cast<size_t>(count) * depth / 8 * bits;
   }
 
-  /** Bytes of the scales of `count` columns. */
+  /** Returns the bytes that the scales of `count` columns take. */
   size_t scale_bytes(long count) const {
     const size_t each = !has_biases ? 1 : numbers == Numbers::float32 ? 4 : 2;
     return static_cast<size_t>(count) * (depth / group) * each;
   }
 };
 
-/** Checks a matrix: supported format, `axes` axes (one more in panels), rows of `depth` weights. */
+/** Checks a matrix's format, its number of axes (`axes`, one more in panels), and that rows have `depth` weights. */
 QuantizedShape shape_of(const QuantizedMatrix& matrix, int axes, int depth);
 
 /** Adds the matrix to the inputs of an operation. */
@@ -46,7 +46,7 @@ inline void put_inputs(const QuantizedMatrix& matrix, Arrays& inputs) {
   inputs.push_back(matrix.biases ? *matrix.biases : matrix.scales);
 }
 
-/** Floats that arranged rows of a quantized product take. */
+/** Returns the number of floats that rows of x take in the layout of `arrange`. */
 inline size_t arranged_size(int rows, int depth) {
   return static_cast<size_t>(rows) * (depth / GROUP) * kernels().arranged;
 }

@@ -1,4 +1,4 @@
-// Positions of a step's tokens in the KV blocks of their sequences.
+// Finds the positions and KV slots of a step's tokens.
 #pragma once
 
 #include "operation.h"
@@ -6,8 +6,8 @@
 namespace mlx_serve {
 
 /**
- * A token's position in its sequence, its KV slot, and its sequence's row of the block tables. The slot is inverted if the
- * token is rotated as in long sequences.
+ * A token's position in its sequence, its KV slot, and its sequence's row of the block tables. The slot is stored as
+ * ~slot if the token is rotated with longrope's factors for long sequences.
  */
 struct Place {
   int position, slot, row;
@@ -18,7 +18,7 @@ inline const int* table_of(const int* tables, int row) {
   return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
 }
 
-/** The newest token of each sequence. `long_beyond`: tokens above which a sequence is long; 0 if none is. */
+/** Returns the newest token of each sequence. Sequences of more than `long_beyond` tokens are long; 0: none. */
 inline std::vector<Place> newest_places(const int* tables, int count, int long_beyond = 0) {
   std::vector<Place> places(count);
   for (int row = 0; row < count; row++) {
@@ -32,7 +32,7 @@ inline std::vector<Place> newest_places(const int* tables, int count, int long_b
   return places;
 }
 
-/** Splits tokens into spans of at most `most` consecutive tokens of a sequence, each with its first token's index. */
+/** Splits tokens into spans of up to `most` of one sequence's tokens, each with its first token's index. */
 inline std::vector<std::pair<int, Span>>
 spans_of(const int* tables, const Place* places, int count, int most) {
   std::vector<std::pair<int, Span>> spans;

@@ -8,7 +8,7 @@
 
 namespace {
 
-/** Idle threads spin first: a step's tasks are microseconds apart, and a wake-up takes longer. */
+/** Spins before an idle thread sleeps: a step's tasks are microseconds apart, and a wake-up takes longer. */
 constexpr int SPINS = 4000;
 
 class Pool {
@@ -34,8 +34,8 @@ class Pool {
     piece_ = piece;
     context_ = context;
     done_ = 0;
-    // The task's number is in the upper half, above the count of pieces left, so that the compare-and-swap of a
-    // thread that still works on the previous task cannot take a piece of this one.
+    // The upper half is the task's number and the lower half the count of pieces left: a thread that still works on
+    // the previous task fails its compare-and-swap, and so cannot take a piece of this one.
     task_ += 1;
     left_.store(task_ << 32 | static_cast<uint32_t>(pieces));
     if (sleeping_.load() > 0) {
@@ -51,7 +51,7 @@ class Pool {
   }
 
  private:
-  /** Computes a piece if one is left. `run` returns only after the piece is done. */
+  /** Computes a piece if one is left. `piece_` stays valid, because `run` waits until the piece is done. */
   bool take() {
     uint64_t left = left_.load();
     do {
@@ -94,7 +94,7 @@ class Pool {
   std::atomic<int> sleeping_{0};
 };
 
-/** Never destroyed, because its threads keep using it. */
+/** Returns the pool, which is never destroyed, because its threads keep using it. */
 Pool& pool() {
   static Pool* const only = new Pool;
   return *only;

@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-/** Number of computing threads, including the caller. */
+/** Sets the number of computing threads, which includes the caller. */
 void mlx_serve_pool_set_threads(int threads);
 int mlx_serve_pool_threads(void);
 
@@ -21,7 +21,7 @@ void mlx_serve_pool_run(int pieces, void (*piece)(void* context, int i), void* c
 
 namespace mlx_serve {
 
-/** The processor's pause instruction, for spin loops. */
+/** Executes the processor's pause instruction, for spin loops. */
 inline void pause_processor() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -1,8 +1,8 @@
-// Products of few rows, which BLAS is slow at: their cost is reading the weights once (docs/log.md).
+// Computes products of few rows, which BLAS is slow at: their cost is reading the weights once (docs/log.md).
 #include "columns.h"
 #include "kernels.h"
 
-/** sgemm in row-major order with w transposed. Returns false if BLAS should compute it. */
+/** Computes sgemm in row-major order with w transposed. Returns false if BLAS should compute the product. */
 extern "C" bool mlx_serve_product(
     int rows, int columns, int depth, float alpha, const float* x, int x_stride, const float* w,
     int w_stride, float beta, float* out, int out_stride) {

@@ -6,7 +6,7 @@
 namespace mlx_serve {
 namespace {
 
-/** Consecutive tokens of a sequence; source (negative: none) and destination slot of its state. */
+/** A sequence's tokens (`first`, `count`); source (negative for none) and destination slot of its state. */
 struct Move {
   int first, count, from, to;
 };
@@ -17,7 +17,7 @@ void check_moves(const mx::array& moves) {
   require(moves.size() > 0 && moves.size() % 4 == 0, "the moves are not four numbers each behind four others");
 }
 
-/** The moves after the header, which only GPU kernels need. */
+/** Returns the moves after the header, which only GPU kernels read. */
 const Move* moves_in(const mx::array& moves) {
   return reinterpret_cast<const Move*>(memory<int>(moves)) + 1;
 }
@@ -26,7 +26,7 @@ int count_of(const mx::array& moves) {
   return static_cast<int>(moves.size() / 4) - 1;
 }
 
-/** The state in a slot; null for none. */
+/** Returns the state in a slot, or null for a negative index. */
 float* slot(float* pool, long size, int index) {
   return index < 0 ? nullptr : pool + index * size;
 }
@@ -86,8 +86,8 @@ mx::array convolve(
 }
 
 /**
- * Columns of queries, keys and values in a row, and the norm of queries and keys; no norm if eps is
- * negative. Columns `finds` and `puts` for erasing, negative for none.
+ * The columns of queries, keys and values in a row, and how queries and keys are normed: not if eps is negative.
+ * `finds` and `puts` are the columns of RWKV 7's erasing vectors, negative for none.
  */
 struct ScanColumns {
   int key_heads, queries, keys, values, finds, puts;
@@ -162,7 +162,7 @@ mx::array scan(
       const long decay_width = by_feature ? static_cast<long>(heads) * key_dim : heads;
       const long size = static_cast<long>(value_dim) * key_dim;
       const Scan of = {key_dim, corrects, by_feature, erases};
-      // Several pieces per thread, for load balance.
+      // Makes several pieces per thread, for load balance.
       const int most = 8 * mlx_serve_pool_threads();
       const int pieces = std::max(1, std::min(value_dim / 8, most / std::max(1, count * heads)));
       const int some = (value_dim + pieces - 1) / pieces;

@@ -14,10 +14,10 @@
 namespace mlx_serve {
 namespace {
 
-/** Free memory by size: no task that is still to be recorded needs its contents. */
+/** Memory by size that later tasks may overwrite: no task reads its contents any more. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
-/** Free memory of this thread's sequences. Threads run concurrently, so each has its own. */
+/** Returns the free memory that this thread's sequences share. Threads run concurrently, so each has its own. */
 std::shared_ptr<FreeMemory> shared_memory() {
   static thread_local std::weak_ptr<FreeMemory> only;
   auto memory = only.lock();
@@ -30,7 +30,7 @@ bool are_own(const Tape& tape) {
   return std::all_of(tape.computed.begin(), tape.computed.end(), is_own);
 }
 
-/** Larger outputs are views of the sequence's memory, which the next run overwrites. */
+/** Maximum bytes of a copied output. Larger ones are views of memory that the next run overwrites. */
 constexpr size_t MOST_COPIED = 1 << 16;
 
 class Sequence {
@@ -67,7 +67,7 @@ class Sequence {
       }
     }
     for (const auto& x : tape.computed) const_cast<mx::array&>(x).detach();
-    // The outputs' memory is released last: no task of this sequence may reuse it, but other sequences may.
+    // Gives back the outputs' memory last: no task of this sequence may reuse it, but other sequences may.
     for (const auto& output : outputs) give_back(given, output);
   }
 
@@ -85,7 +85,7 @@ class Sequence {
 
  private:
   mx::array take(size_t bytes) {
-    // Up to twice the size is acceptable: better than allocating more.
+    // Accepts memory of up to twice the size, rather than allocating more.
     const auto found = memory_->lower_bound(bytes);
     if (found != memory_->end() && found->first <= 2 * bytes) {
       mx::array memory = found->second;
@@ -110,7 +110,7 @@ class Sequence {
   std::vector<Task> tasks_;
 };
 
-/** A task that copies the inputs to their places, runs the sequence, and copies small outputs to their own memory. */
+/** Returns a task that copies inputs to the places, runs the sequence, and copies small outputs to their memory. */
 Task task_of(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, Arrays& outputs) {
   struct Copy {
     const void* from;
@@ -161,8 +161,7 @@ class Run : public mx::Primitive {
 };
 
 /**
- * If all inputs are available, runs on the calling thread: waking the stream's thread and being
- * woken by it costs time.
+ * Runs on the calling thread if all inputs are available: waking the stream's thread and waiting for it costs time.
  */
 Arrays run(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, mx::Stream stream) {
   const Arrays& places = sequence->places();

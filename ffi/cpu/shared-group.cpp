@@ -40,7 +40,7 @@ namespace {
 
 constexpr size_t PIECE = 256 * 1024;
 constexpr uint32_t BUFFERS = 2;
-/** Maximum pieces that a rank may have sent before its neighbour receives them. */
+/** Maximum pieces in flight: those that a rank has sent and its neighbour has not received yet. */
 constexpr uint32_t UNDER_WAY = 16;
 /**
  * Waits are usually shorter than sleeping and being woken, which takes milliseconds if the processor sleeps too, as
@@ -49,7 +49,7 @@ constexpr uint32_t UNDER_WAY = 16;
 constexpr int SPINS = 2000;
 constexpr int YIELDS = 10'000;
 
-/** A growing counter that other processes can wait for. */
+/** A counter in shared memory that only grows; other processes can wait for a value. */
 struct alignas(64) Counter {
   std::atomic<uint32_t> count;
   std::atomic<uint32_t> sleepers;
@@ -110,7 +110,7 @@ struct Rank {
   throw std::runtime_error(what + ": " + strerror(errno));
 }
 
-/** Maps the memory of all ranks; zero-filled if this process is the first to open the file. */
+/** Maps the memory of all ranks, which is zero-filled if this process is the first to open the file. */
 Rank* map(const char* path, int size) {
   const size_t bytes = sizeof(Rank) * size;
   const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -130,7 +130,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
   SharedGroup(const char* path, int rank, int size)
       : ranks_(map(path, size)), rank_(rank), size_(size) {
     barrier();
-    // All ranks have the file mapped, so its name can go; the memory lives as long as the processes.
+    // Removes the name, since all ranks have mapped the file; the memory lives as long as the processes.
     if (rank == 0) unlink(path);
   }
 
@@ -254,7 +254,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
     return ranks_[rank].pieces[round_ % BUFFERS];
   }
 
-  /** Adds in the order of the ranks, so that all ranks get bit-identical sums. */
+  /** Sums the ranks' data in the order of the ranks, so that all ranks get bit-identical results. */
   template <class T>
   void add_up(T* to, size_t count) const {
     memcpy(to, piece_of(0), count * sizeof(T));

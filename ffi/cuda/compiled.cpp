@@ -30,7 +30,7 @@ namespace {
 
 using Program = struct _nvrtcProgram*;
 
-/** The functions of NVRTC that we use; MLX uses the same compiler. */
+/** The functions of NVRTC that we call; MLX uses the same compiler. */
 struct Compiler {
   const char* (*nvrtcGetErrorString)(int error);
   int (*nvrtcCreateProgram)(
@@ -70,7 +70,7 @@ void check_compiler(int error, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + compiler().nvrtcGetErrorString(error));
 }
 
-// MLX starts every kernel with two includes. These stand-ins contain the little that our kernels need.
+// MLX starts every kernel with these two includes. Our stand-ins contain only what our kernels need of them.
 constexpr const char* HEADER_NAMES[] = {"mlx/backend/cuda/device/utils.cuh", "cooperative_groups.h"};
 constexpr const char* HEADER_TEXTS[] = {
     "#include <cuda_bf16.h>\n"
@@ -79,7 +79,7 @@ constexpr const char* HEADER_TEXTS[] = {
     "using uint32_t = unsigned;\n",
     "namespace cooperative_groups {}\n"};
 
-/** The include paths that MLX uses: its own, and CUDA's. */
+/** Returns the include paths that MLX passes: its own, and CUDA's. */
 std::vector<std::string> include_options() {
   Dl_info self{};
   dladdr(reinterpret_cast<void*>(&mlx_serve_compile_kernel), &self);
@@ -92,7 +92,7 @@ std::vector<std::string> include_options() {
   return options;
 }
 
-/** The option that MLX passes: from 9.0 on with architecture-specific features (sm_90a). */
+/** Returns the architecture option that MLX passes: from 9.0 on with architecture-specific features (sm_90a). */
 std::string architecture_option() {
   const auto& info = mx::device_info(mx::Device::gpu);
   const auto name = std::get<std::string>(info.at("architecture")); // sm_90
@@ -101,7 +101,7 @@ std::string architecture_option() {
 
 struct Code {
   std::string binary;
-  /** The kernel's mangled name. */
+  /** Mangled name of the kernel. */
   std::string name;
 };
 
@@ -150,7 +150,7 @@ void compile_kernel(const mx::array& made) {
   const auto& [name, source] = std::tie(std::get<0>(state), std::get<1>(state));
   const char* folder = std::getenv("MLX_PTX_CACHE_DIR");
   require(folder != nullptr, "MLX_PTX_CACHE_DIR is not set");
-  // MLX's cache key, and the two files that it reads.
+  // MLX's cache key, and the two files that MLX reads.
   char hash[17];
   std::snprintf(hash, sizeof(hash), "%zx", std::hash<std::string>{}(source));
   const fs::path path = fs::path(folder) / (name + "_" + hash);

@@ -1,6 +1,6 @@
-// cuMemcpyAsync uses the GPU's copy engines and takes microseconds however small the copy is, and
-// so does the transition between a copy and a graph launch. A step takes a handful of small arrays
-// and returns two, so one kernel copies them all, as a node of the step's graph.
+// Copies a step's few small inputs and its two outputs by one kernel, as a node of the step's graph. cuMemcpyAsync
+// uses the GPU's copy engines, which takes microseconds however small the copy is, and so does the transition between
+// a copy and a graph launch.
 #include "copies.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace mlx_serve {
 namespace {
 
-/** Layout of the kernel's parameter. */
+/** One range to copy, in the layout of the kernel's parameter. */
 struct Range {
   DevicePointer to, from;
   unsigned long long bytes;
@@ -24,8 +24,8 @@ struct Ranges {
 };
 static_assert(sizeof(Ranges) == 384, "the kernel's parameter has so many bytes");
 
-// ctaid.y selects the range. The threads of all CTAs along x copy consecutive units: 16 bytes if both addresses and
-// the length are multiples of 16, otherwise 4 if they are multiples of 4, otherwise 1.
+// ctaid.y selects the range. The threads of all CTAs along x copy consecutive units of 16 bytes if both addresses and
+// the length are multiples of 16, otherwise of 4 bytes if they are multiples of 4, otherwise of 1 byte.
 constexpr const char* KERNEL = R"(
 .address_size 64
 
@@ -86,14 +86,14 @@ WIDE:
 
 constexpr const char* NAME = "mlx_serve_copy_ranges";
 
-/** Never unloaded. */
+/** The loaded copy kernel, which is never unloaded. */
 CudaFunction kernel = nullptr;
 
 DevicePointer place(const void* at) {
   return reinterpret_cast<DevicePointer>(at);
 }
 
-/** The small copies, in batches of at most MOST. */
+/** Returns the copies of up to SMALL_BYTES, in batches of at most MOST. */
 std::vector<std::pair<Ranges, unsigned>> ranges_of(const std::vector<Copy>& copies) {
   std::vector<std::pair<Ranges, unsigned>> all;
   for (const auto& [to, from, bytes] : copies) {
@@ -133,7 +133,7 @@ void RecordedCopies::capture(const std::vector<Copy>& copies, CudaStream stream)
   for (auto& [ranges, count] : ranges_of(copies)) {
     unsigned long long longest = 0;
     for (unsigned i = 0; i < count; i++) longest = std::max(longest, ranges.each[i].bytes);
-    // Enough CTAs to copy the longest range in one pass.
+    // Launches enough CTAs to copy the longest range in one pass.
     const unsigned groups = (longest + THREADS * WIDE - 1) / (THREADS * WIDE);
     void* parameters[] = {&ranges};
     check(

@@ -17,7 +17,7 @@ struct Copy {
 /** Arrays up to this size are copied together by one kernel launch. */
 constexpr size_t SMALL_BYTES = 64 << 10;
 
-/** Loads the copy kernel; `waits`: with programmatic dependent launch, like our kernels. */
+/** Loads the copy kernel. With `waits` it uses programmatic dependent launch, like our other kernels. */
 void load_copies(bool waits);
 
 /**
@@ -32,10 +32,10 @@ class RecordedCopies {
   /** Launches copies of small arrays on a stream in capture, as nodes of the graph. */
   void capture(const std::vector<Copy>& copies, CudaStream stream);
 
-  /** Finds its own nodes among those of the graph, which must outlive this object. */
+  /** Finds the nodes of these copies among `nodes`, the graph's, which must outlive this object. */
   void find(const std::vector<CudaGraphNode>& nodes);
 
-  /** Sets the addresses for the next graph launch; enqueues copies of large arrays before it. */
+  /** Sets the addresses for the next graph launch, and enqueues the copies of large arrays before that launch. */
   void prepare(const std::vector<Copy>& copies, CudaGraphExec graph, CudaStream stream);
 
  private:

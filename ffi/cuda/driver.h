@@ -1,5 +1,5 @@
-// The CUDA driver functions that we use, loaded when first needed: building needs no CUDA headers,
-// and running without a GPU needs no libcuda.
+// Declares the CUDA driver functions that we call, loaded when first needed: building needs no CUDA headers, and
+// running without a GPU needs no libcuda.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ using CudaFunction = struct CUfunc_st*;
 using CudaKernel = struct CUkern_st*;
 using DevicePointer = unsigned long long;
 
-/** Layouts of the driver's structs since CUDA 12.3. */
+/** Structs of the driver, in their layout since CUDA 12.3. */
 struct EdgeData {
   unsigned char from_port, to_port, type, reserved[5];
 };
@@ -61,12 +61,12 @@ struct Driver {
   int (*cuGraphExecDestroy)(CudaGraphExec graph);
 };
 
-/** Throws if libcuda cannot be loaded. */
+/** Returns the driver's functions. Throws if libcuda cannot be loaded. */
 const Driver& driver();
 
 int type_of(CudaGraphNode node);
 
-/** The kernel name and launch parameters of a kernel node; null for other nodes. */
+/** Returns a kernel node's name and sets `found` to its launch parameters. Returns null for other nodes. */
 const char* kernel_of(CudaGraphNode node, KernelNode& found);
 
 /** Throws with CUDA's error text unless `error` is 0. */

@@ -1,4 +1,4 @@
-// A CUDA library, loaded when first needed: building needs neither it nor its headers.
+// Loads a CUDA library when it is first needed: building needs neither the library nor its headers.
 #pragma once
 
 #include <dlfcn.h>

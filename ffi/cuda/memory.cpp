@@ -15,9 +15,9 @@ namespace {
 constexpr size_t LEAST = 256;
 constexpr size_t CHUNK = 1 << 20;
 
-/** MLX's threads free arrays too. */
+/** Guards `idle`, because MLX's threads free arrays too. */
 std::mutex mutex;
-/** Idle pinned memory by size (powers of two). */
+/** Pinned memory that no array uses, by size (powers of two). */
 std::map<size_t, std::vector<void*>> idle;
 
 void use_device() {

@@ -34,7 +34,7 @@ namespace mx = mlx::core;
 using Arrays = std::vector<mx::array>;
 
 namespace mlx::core::cu {
-/** The first members of MLX's class, whose header needs CUDA's. */
+/** Redeclares the first members of MLX's class, because MLX's header needs CUDA's. */
 struct CommandEncoder {
   void* device;
   mlx_serve::CudaStream stream;
@@ -52,21 +52,21 @@ CudaStream stream_of(mx::Stream stream) {
 }
 
 /**
- * Waits until the operations' memory has been released. MLX releases it shortly after a
- * synchronization returns; a second synchronization returns later than that.
+ * Waits until the operations' memory has been released. MLX releases it shortly after a synchronization returns, so
+ * this synchronizes twice.
  */
 void settle(mx::Stream stream) {
   mx::synchronize(stream);
   mx::synchronize(stream);
 }
 
-/** Memory that the allocator gave to operations: all sizes, and the buffers of their outputs. */
+/** Memory that the allocator gave to operations: all sizes, and the buffers of the operations' outputs. */
 struct Given {
   std::set<size_t> sizes;
   std::set<Memory*> memory;
 };
 
-/** Evaluates operations like MLX, but keeps no inputs alive until the GPU is done, because all run on one stream. */
+/** Evaluates operations like MLX, but keeps no inputs alive until the GPU is done: all run on one stream. */
 Given perform(Arrays computed, mx::Stream stream) {
   Given given;
   for (auto& each : computed) {
@@ -86,14 +86,14 @@ Given perform(Arrays computed, mx::Stream stream) {
       given.sizes.insert(memory->size);
       hidden -= memory->size;
     }
-    // Temporary memory of the operation, which is freed when the stream is synchronized.
+    // The rest is temporary memory of the operation, which is freed when the stream is synchronized.
     if (hidden != 0) given.sizes.insert(hidden);
     const_cast<mx::array&>(x).detach();
   }
   return given;
 }
 
-/** The graph's nodes. Throws if one allocates: that memory would not be part of the pool. */
+/** Returns the graph's nodes. Throws if one allocates memory, which would not be part of the pool. */
 std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   constexpr int ALLOCATION = 10;
   size_t count = 0;
@@ -106,13 +106,13 @@ std::vector<CudaGraphNode> nodes_of(CudaGraph graph) {
   return nodes;
 }
 
-/** Whether kernels use programmatic dependent launch (AWAIT_INPUTS): compute capability 9.0+. */
+/** Returns whether the GPU supports programmatic dependent launch (AWAIT_INPUTS): compute capability 9.0 or later. */
 bool kernels_wait() {
   const auto name = std::get<std::string>(mx::device_info(mx::Device::gpu).at("architecture")); // sm_90
   return std::stoi(name.substr(3)) >= 90;
 }
 
-/** Whether the node is one of our kernels, which all use AWAIT_INPUTS (src/kernels/host/cuda.h). */
+/** Returns whether the node is one of our kernels, which all use AWAIT_INPUTS (src/kernels/host/cuda.h). */
 bool waits_itself(CudaGraphNode node) {
   KernelNode found{};
   const char* const name = kernel_of(node, found);
@@ -121,9 +121,9 @@ bool waits_itself(CudaGraphNode node) {
 
 /**
  * Makes the edges to our kernels programmatic, so that a kernel starts before its predecessor has ended: it loads
- * weights meanwhile, and the launch latency is hidden. The predecessor must trigger that: our kernels do in
- * AWAIT_INPUTS, and so do cuBLAS kernels that themselves start early. After other kernels a programmatic edge would
- * start ours later than a plain one (docs/log.md). Nodes with several predecessors are left as they are.
+ * weights meanwhile, and its launch latency is hidden. The predecessor must trigger the early start: our kernels do
+ * so in AWAIT_INPUTS, and so do cuBLAS kernels that start early themselves. After other kernels a programmatic edge
+ * would start ours later than a plain one (docs/log.md). Nodes with several predecessors are left as they are.
  */
 void overlap(CudaGraph graph) {
   constexpr EdgeData PROGRAMMATIC = {1, 0, 1, {}};
@@ -151,7 +151,7 @@ int recordings = 0;
 /** Incremented when memory of the pool was lost, which invalidates all earlier recordings. */
 int generation = 0;
 
-/** Moves the pool's memory to MLX's cache, emptied before; returns its buffers. */
+/** Empties MLX's cache and moves the pool's memory there; returns the pool's buffers. */
 std::set<Memory*> lend_pool() {
   mx::clear_cache();
   std::set<Memory*> lent;
@@ -160,14 +160,14 @@ std::set<Memory*> lend_pool() {
   return lent;
 }
 
-/** Moves everything in MLX's cache, which has buffers of these sizes, to the pool. */
+/** Moves all memory in MLX's cache, whose buffers have these sizes or are `lent`, to the pool. */
 void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stream stream) {
   for (const Memory* memory : lent) sizes.insert(memory->size);
   Arrays fresh;
   for (const size_t size : sizes) {
     for (;;) {
       const size_t before = mx::get_cache_memory();
-      // arange allocates only its output, in GPU memory.
+      // Allocates by arange, because it allocates only its output, in GPU memory.
       auto taken = mx::arange(0.0, static_cast<double>(size / sizeof(float)), mx::float32, stream);
       taken.eval();
       const bool was_cached = mx::get_cache_memory() < before;
@@ -196,7 +196,7 @@ struct Made {
   Memory memory;
 };
 
-/** The step's outputs, built several times: for rehearsals, and the last to be captured. */
+/** The step's outputs, built several times: the last are captured, the others are for rehearsals. */
 using Takes = std::vector<Arrays>;
 
 class Recording {
@@ -282,7 +282,7 @@ class Recording {
     playable_ = {made, driver().cuGraphExecDestroy};
   }
 
-  /** Runs the step once; returns the sizes of its memory. */
+  /** Runs the step once without capture; returns the sizes of the memory that it took. */
   static std::set<size_t> rehearse(Arrays outputs, mx::Stream stream) {
     auto sizes = perform(tape_of(outputs).computed, stream).sizes;
     outputs.clear();
@@ -298,7 +298,7 @@ class Recording {
     check(driver().cuStreamBeginCapture(handle, RELAXED), "cuStreamBeginCapture");
     CudaGraph graph = nullptr;
     try {
-      // The missing addresses are set before each replay (prepare).
+      // Lists the copies without the addresses that `prepare` sets before each replay.
       std::vector<Copy> from, to;
       for (const auto& input : inputs_) from.push_back({address_of(input), nullptr, input.nbytes()});
       given_.capture(from, handle);
@@ -322,10 +322,10 @@ class Recording {
 
   const int generation_ = generation;
   Arrays inputs_;
-  /** Weights, KV pools, constants: kept, because the graph contains their addresses. */
+  /** Weights, KV pools and constants, kept because the graph contains their addresses. */
   Arrays taken_;
   std::vector<Made> made_;
-  /** The copies of inputs and of outputs. */
+  /** Copies of the inputs before the step, and of the outputs after it. */
   RecordedCopies given_, copied_;
   std::unique_ptr<CUgraph_st, int (*)(CudaGraph)> graph_{nullptr, nullptr};
   std::unique_ptr<CUgraphExec_st, int (*)(CudaGraphExec)> playable_{nullptr, nullptr};
@@ -373,8 +373,8 @@ mx::array pinned(const void* data, mx::Shape shape, mx::Dtype dtype) {
 }
 
 /**
- * Copies an array to pinned host memory in stream order. MLX would move the array to managed memory
- * instead and wait until the whole GPU is idle.
+ * Copies an array to pinned host memory in stream order. MLX itself would move the array to managed memory, and wait
+ * until the whole GPU is idle.
  */
 class Fetch : public mx::Primitive {
  public:

@@ -14,10 +14,10 @@ typedef struct mlx_serve_recording_ {
   void* ctx;
 } mlx_serve_recording;
 
-/** A copy of `data` in pinned host memory, which the GPU reads without page migration. */
+/** Returns a copy of `data` in pinned host memory, which the GPU reads without page migration. */
 int mlx_serve_pinned(
     mlx_array* res, const void* data, const int* shape, size_t shape_num, mlx_dtype dtype);
-/** A copy of `x` in pinned host memory; `x` itself if the host can read it. */
+/** Returns a copy of `x` in pinned host memory, or `x` itself if the host can read it. */
 int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
  * Captures everything that computes `outputs` from `inputs`, which must be evaluated. `outputs` holds `takes` copies
@@ -32,7 +32,7 @@ int mlx_serve_recording_new(
     const mlx_stream s);
 /**
  * Replays the graph for other inputs of the same shapes. An output above 64 KiB is a view of the recording's memory,
- * valid until the next replay: copy it with an operation that is evaluated before that, never read it.
+ * valid until the next replay: never read it, but copy it with an operation that is evaluated before then.
  */
 int mlx_serve_play(
     mlx_vector_array* res,

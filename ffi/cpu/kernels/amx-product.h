@@ -15,27 +15,27 @@ namespace VARIANT {
  */
 constexpr int TILE = 16, STEP = 64;
 
-/** Depth per slice, which has its own scales. The digits of 16 rows of a slice fit in L1. */
+/** Depth per slice: each slice has its own scales, and the digits of 16 rows of a slice fit in L1. */
 constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 
 /** Panels per strip: a strip's digits for a slice fit in the L2 cache while all rows use them. */
 constexpr int STRIP_TILES = 8, STRIP_COLUMNS = STRIP_TILES * TILE;
 
 /**
- * Floats per GROUP numbers of a row of x in this layout (Kernels::arranged). The worst case is a row of one group: a
- * step of digits, a scale, and slack for tile loads past the last rows; rounded up to cache lines.
+ * Floats that this layout takes per GROUP numbers of a row of x (Kernels::arranged). The worst case is a row of one
+ * group: a step of digits, a scale, and slack for tile loads past the last rows, rounded up to cache lines.
  */
 constexpr int TILED = 64;
 static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILE == PANEL_COLUMNS);
 
-/** Up to this many rows unpacking the weights costs more than tiles save. */
+/** Rows up to which AMX is not used: unpacking the weights would cost more than the tiles save. */
 constexpr int MOST_UNTILED = 12;
 
 static INLINE bool takes_tiles(const QuantizedProduct& p) {
   return p.in_panels && p.rows > MOST_UNTILED;
 }
 
-/** A slice of the depth. */
+/** A slice of the depth: its index, first weight, number of weights, and number of STEPs. */
 struct DepthSlice {
   int index, start, size, steps;
 
@@ -46,8 +46,8 @@ struct DepthSlice {
 };
 
 /**
- * The rows of x that share tiles: `count` rows starting at `first`. Memory per slice: tiles of
- * digits, then the rows' scales.
+ * A block of up to TILE rows of x that share tiles: `count` rows starting at `first`. Each depth slice stores tiles
+ * of digits, then the rows' scales.
  */
 struct Block {
   int first, count;
@@ -60,7 +60,7 @@ struct Block {
   }
 
   /**
-   * TILE * `count` words of four digits. Tile loads read TILE * TILE words; results of the extra rows are ignored.
+   * Returns one digit of a step: TILE * `count` words of four digits. Loads read TILE * TILE; extra rows are ignored.
    */
   INLINE float* digits(const DepthSlice& slice, int step, int digit) const {
     return x + (long)count * (slice.index * (SLICE_STEPS * DIGITS * TILE + 1) + (step * DIGITS + digit) * TILE);
@@ -102,9 +102,7 @@ static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
 
-/**
- * Byte positions of the lowest digits of GROUP integers, in tile order: for 4 bits first those of the low nibbles.
- */
+/** Returns the lowest digits' byte positions in GROUP integers, in tile order: for 4 bits low nibbles first. */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m128i low = _mm512_cvtepi32_epi8(_mm512_slli_epi32(lanes, bits == 4 ? 3 : 2));
@@ -137,7 +135,7 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
         zero += some * 0;
       }
       factors[row] = MOST_INTEGER / highest(top);
-      // `zero` is NaN if a number is not finite, which makes all of the row's results NaN.
+      // `zero` is NaN if a number of the row is not finite; the scale then makes all of the row's results NaN.
       block.scales(slice)[row] = 1 / factors[row] + sum(zero);
     }
     for (int step = 0; step < slice.steps; step++) {
@@ -163,7 +161,7 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
   }
 }
 
-/** Converts STEP weights of a column: scales and biases of two GROUPs, the column's factor. */
+/** A column's scales and biases for two GROUPs of weights, and the factor that maps weights to integers. */
 struct Pair {
   float of[2];
 };
@@ -178,7 +176,7 @@ struct Unpack {
   static constexpr int WORDS = STEP * 4 / 32;
   const Floats levels = Kind::levels();
 
-  /** Writes, per column, one row of each of the three digit tiles. */
+  /** Writes the digits of STEP weights per column: one row of each of the three digit tiles. */
   template <class Scalings>
   INLINE void unpack(const __m512i* words, const Scalings& scaling, signed char (*to)[STEP]) const {
     // The words of column 4 * i + j are in 128-bit lane i of fours[.][j].
@@ -212,7 +210,7 @@ struct Unpack {
     static constexpr int value = I;
   };
 
-  /** `twice`: the words of a group twice, then those of the next group twice. */
+  /** Unpacks one column. `twice` has the words of a group twice, then those of the next group twice. */
   INLINE void unpack_column(__m512i twice, const Scaling& from, signed char (*to)[STEP]) const {
     const __m512i a = integers_of((levels * from.scales.of[0] + from.biases.of[0]) * from.factor);
     const __m512i b = integers_of((levels * from.scales.of[1] + from.biases.of[1]) * from.factor);
@@ -282,12 +280,12 @@ struct Shapes {
   }
 };
 
-/** A range of columns, a multiple of a panel. */
+/** A range of columns; `count` is a multiple of the panel width. */
 struct Columns {
   int first, count;
 };
 
-/** Digits of a strip of columns for a depth slice, and results of up to TILE rows with a panel. */
+/** Computes a quantized product. Holds the weights' digits for one strip of columns and depth slice. */
 template <class Kind>
 struct TiledProduct {
   static constexpr int GROUPS = SLICE / GROUP;
@@ -299,7 +297,7 @@ struct TiledProduct {
   float column_scales[STRIP_TILES][TILE];
   float scales[GROUPS][TILE], biases[GROUPS][TILE], factors[TILE]; // of the panel that is being unpacked
 
-  /** Accumulators that are not in `out` yet: they are written while the next ones are computed. */
+  /** Accumulators that still have to be written to `out`: this is done while the next ones are computed. */
   struct {
     int sums[DIGITS][TILE][TILE] __attribute__((aligned(64)));
     Floats column_scales;
@@ -311,7 +309,7 @@ struct TiledProduct {
 
   explicit TiledProduct(const QuantizedProduct& p) : p(p) {}
 
-  /** Computes the columns' scales from their largest weights; prefetches the next panel's. */
+  /** Computes each column's scale from its largest weight, and prefetches the next panel's scales. */
   INLINE void measure(const Panel& panel, const DepthSlice& slice, float* own_scales) {
     constexpr int LARGER = 11; // vrangeps: maximum of the absolute values
     const int shift = __builtin_ctz(p.group);
@@ -329,7 +327,7 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Buffer for a step's digits. For a single block of rows two alternating buffers suffice. */
+  /** Returns the buffer for a step's digits. With a single block of rows two alternating buffers suffice. */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }

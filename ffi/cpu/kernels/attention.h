@@ -101,7 +101,7 @@ static INLINE void add_values(
   }
 }
 
-/** One query's online softmax: maximum score, and the sum of the weights relative to it. */
+/** State of one query's online softmax: the maximum score, and the sum of the weights relative to that score. */
 struct Softmax {
   float top, total;
 };

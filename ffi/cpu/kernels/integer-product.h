@@ -12,7 +12,7 @@ constexpr int DIGITS = 3;
 /** The largest integer that three signed digits represent. */
 constexpr float MOST_INTEGER = 127 * 65536;
 
-/** If all numbers of a group are smaller, they count as 0. */
+/** A group whose numbers are all smaller than this counts as 0. */
 constexpr float LEAST_TOP = 1e-30f;
 
 /** Prefetch distance of a panel's words, in bytes, and of its scales, in groups. */
@@ -21,7 +21,7 @@ constexpr int WORDS_AHEAD = 2048, GROUPS_AHEAD = 16;
 /** Maximum rows per pass, such that the accumulators fit in registers. */
 constexpr int MOST_ROWS = 6;
 
-/** Rounds to integers whose signed digits are the bytes of a lane. */
+/** Rounds x to integers whose bytes are the three signed digits. */
 static INLINE __m512i integers_of(Floats x) {
   // Adding and flipping 0x808080 carries from negative lower digits into the higher ones.
   const __m512i middle = _mm512_set1_epi32(0x808080);
@@ -29,8 +29,8 @@ static INLINE __m512i integers_of(Floats x) {
 }
 
 /**
- * A row of x as integers. Memory: per group its three digits, the highest last, each ordered by the planes of the
- * weights; then all groups' scales, then all groups' sums (for the quantization bias).
+ * A row of x as integers. Memory: per group three arrays of digits, highest digit last, in the order in which weights
+ * are unpacked (PLANES); then the scale of each group, then the sum of each group (for the quantization bias).
  */
 struct IntegerRow {
   static constexpr int BYTES = DIGITS * GROUP;
@@ -44,7 +44,7 @@ struct IntegerRow {
     sums = scales + groups;
   }
 
-  /** The scale of a group with maximum `top`: a power of two, so that scaling is exact. */
+  /** Returns the scale of a group with maximum `top`: a power of two, so that scaling is exact. */
   static INLINE float scale_of(float top) {
     const float least = (top > LEAST_TOP ? top : LEAST_TOP) * (1 / MOST_INTEGER);
     unsigned bits;
@@ -127,7 +127,7 @@ static INLINE void integer_tile(const QuantizedProduct& p, int first, int column
   }
 }
 
-/** Not inlined: with all instances in one function the compiler spills addresses. */
+/** Not inlined, because the compiler spills addresses if all instances are in one function. */
 template <class Kind, int M, int N>
 static __attribute__((noinline)) void integer_tiles(const QuantizedProduct& p, int first, int from, int to) {
   const int apart = (to - from) / PANEL_COLUMNS / N * PANEL_COLUMNS;
@@ -141,7 +141,7 @@ template <class Kind>
 static void integer_product(const QuantizedProduct& p, int from, int to) {
   if (p.rows == 1) return integer_tiles<Kind, 1, 4>(p, 0, from, to);
   if (p.rows == 2) return integer_tiles<Kind, 2, 2>(p, 0, from, to);
-  // Each panel stays in the L1 cache while all rows use it.
+  // Loops over all rows per panel, so that the panel stays in the L1 cache.
   const int passes = (p.rows + MOST_ROWS - 1) / MOST_ROWS;
   for (int column = from; column < to; column += PANEL_COLUMNS) {
     for (int pass = 0; pass < passes; pass++) {

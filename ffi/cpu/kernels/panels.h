@@ -1,5 +1,5 @@
-// Quantized matrices in panels: one vector load gets a word, a scale or a bias of each of the
-// panel's 16 columns. Part of kernels.cpp.
+// Loads quantized matrices in panels: one vector load gets a word, a scale or a bias of each of the panel's 16
+// columns. Part of kernels.cpp.
 #pragma once
 
 #include "quantized-weights.h"
@@ -21,25 +21,25 @@ static INLINE void prefetch_numbers(const void* from, Numbers numbers, long inde
   __builtin_prefetch((const char*)from + (numbers == Numbers::float32 ? 4 : 2) * index, 0, 2);
 }
 
-/** `power_of_two` of each column's exponent. */
+/** Returns 2^(x - 127) for the 8-bit exponent x of each column. */
 static INLINE Floats load_powers(const void* exponents, long index) {
   const __m128i bytes = _mm_loadu_si128((const __m128i*)((const char*)exponents + index));
   const __m512i shifted = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23);
   return (Floats)_mm512_max_epu32(shifted, _mm512_set1_epi32(1 << 22));
 }
 
-/** One quantization group of each column: weights are scale * q + bias, with q as a byte. */
+/** The scale and bias of one quantization group in each column: weights are scale * q + bias. */
 struct PanelGroup {
   Floats scale, bias;
 };
 
-/** Integer weights of SIZE bits. Each byte of a word has PLANES of them, adjacent in the row. MOST: the largest q. */
+/** Integer weights of SIZE bits. A byte holds PLANES adjacent weights of a row. MOST is the largest q. */
 template <int SIZE>
 struct PanelInts {
   static constexpr int BITS = SIZE, PLANES = 8 / BITS, WORDS = GROUP * BITS / 32;
   static constexpr float MOST = (1 << BITS) - 1;
 
-  /** The 16 values of a 4-bit q. */
+  /** Returns the 16 values of a 4-bit q. */
   static INLINE Floats levels() {
     return Affine<4>::levels();
   }
@@ -64,7 +64,7 @@ struct PanelInts {
   }
 };
 
-/** mxfp4 weights as integers: q is 12 plus twice the 4-bit float. */
+/** mxfp4 weights as integers: q = 12 + 2 * the 4-bit float. */
 struct PanelFloats {
   static constexpr int BITS = 4, PLANES = 2, WORDS = 4;
   static constexpr float MOST = 24;
@@ -97,7 +97,7 @@ static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
   else use(PanelInts<8>{});
 }
 
-/** The panel that begins with a column: its words, and the index of its first scale. */
+/** A panel: the address of its words, and the index of its first scale. */
 struct Panel {
   const unsigned char* words;
   long numbers;

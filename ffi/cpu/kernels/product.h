@@ -19,12 +19,12 @@ struct MakeIndices<0, I...> {
 };
 
 /**
- * One step of a horizontal sum of LANES vectors: within every SIZE lanes, adds the first and second
- * halves of a, and those of b. Repeated for all powers of two it yields the sums of all vectors.
+ * Does one step of a horizontal sum of LANES vectors: within every SIZE lanes adds the first and second halves of a,
+ * and likewise of b. Repeating it for all powers of two sums each vector.
  */
 template <int SIZE, int... I>
 static INLINE Floats folded(Floats a, Floats b, Indices<I...>) {
-  // __builtin_shufflevector numbers b's lanes from LANES on.
+  // In __builtin_shufflevector the lanes of b are numbered from LANES on.
   return __builtin_shufflevector(
              a, b, (I % SIZE < SIZE / 2 ? I : I - SIZE / 2 + LANES)...) +
       __builtin_shufflevector(a, b, (I % SIZE < SIZE / 2 ? I + SIZE / 2 : I + LANES)...);
@@ -43,7 +43,7 @@ static INLINE Floats fold(const Floats* x) {
   }
 }
 
-/** Lane i of the result is the sum of the lanes of x[i], for i below LANES. */
+/** Sums the lanes of each of LANES vectors: lane i of the result is the sum of x[i]. */
 static INLINE Floats sums(const Floats* x) {
   return fold<LANES>(x);
 }
@@ -58,12 +58,12 @@ constexpr int ROWS = 4;
 constexpr int ROWS = 3;
 #endif
 
-/** A tile's position and depth range; the output already has the sums over depth below `from`. */
+/** A tile's position and its range of the depth. `out` already has the sums over the depth below `from`. */
 struct Slice {
   int row, column, from, to;
 };
 
-/** Computes M rows of x by N rows of w, whose accumulators fit in registers. */
+/** Multiplies M rows of x by N rows of w; the accumulators fit in registers. */
 template <int M, int N>
 static INLINE void tile(const Product& p, Slice at) {
   const float* x = p.x + at.row * p.x_stride;

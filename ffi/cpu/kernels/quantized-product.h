@@ -1,4 +1,4 @@
-// Products with quantized weights, dequantized in registers, or for more rows into the L1 cache. Part of kernels.cpp.
+// Multiplies by quantized weights, dequantized in registers or, for more rows, into L1. Part of kernels.cpp.
 #pragma once
 
 #include "product.h"
@@ -17,8 +17,8 @@ constexpr bool TAKES_PANELS = false;
 #endif
 
 /**
- * Without panels rows are copied. With 16 lanes and 4 bits, two words are dequantized together, so
- * x is interleaved likewise.
+ * Copies the rows if the matrix is not in panels. With 16 lanes and 4 bits, two words are dequantized together, so x
+ * is interleaved to match.
  */
 static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   const int rows = p.rows, depth = p.depth;
@@ -83,7 +83,7 @@ static INLINE void quantized_tile(const QuantizedProduct& p, int column) {
   put_sums<M, N>(p, parts, column);
 }
 
-/** Not inlined: with all instances in one function the compiler spills addresses. */
+/** Not inlined, because the compiler spills addresses if all instances are in one function. */
 template <class Group, int M>
 static __attribute__((noinline)) void quantized_tiles(const QuantizedProduct& p, int from, int to) {
   for (; from + COLUMNS <= to; from += COLUMNS) quantized_tile<Group, M, COLUMNS>(p, from);

@@ -21,9 +21,7 @@ static INLINE Ints nibbles(const unsigned char* from) {
 #endif
 
 #if LANES == 16
-/**
- * A group of 4-bit weights has 16 different values, which fit in one register: weights are looked up by a permute.
- */
+/** A group of 4-bit weights, kept as its 16 different values in one register: a permute looks the weights up. */
 struct Known {
   static constexpr int BITS = 4;
   Floats known;
@@ -88,7 +86,7 @@ struct Affine<4> : Known {
 };
 #endif
 
-/** 2^(x - 127). */
+/** Returns 2^(x - 127). */
 static INLINE float power_of_two(unsigned char x) {
   const unsigned bits = x == 0 ? 1u << 22 : (unsigned)x << 23;
   float power;
@@ -118,7 +116,7 @@ struct Mxfp4 {
       : positive(Floats{0, 0.5, 1, 1.5, 2, 3, 4, 6} * power_of_two(*scale)) {}
 
   INLINE Floats weights(const unsigned char* from) const {
-    // The permute uses the low three bits of each lane; the fourth is the sign.
+    // The permute uses only the low three bits of each lane, so the fourth bit, the sign, is applied separately.
     const Ints which = nibbles(from);
     return (Floats)((Ints)_mm256_permutevar8x32_ps(positive, (__m256i)which) ^ (which & 8) << 28);
   }

@@ -7,7 +7,7 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** Input `token` of the row; negative indices are kept inputs, null if there are none. */
+/** Returns input `token` of the row; negative indices are kept inputs. Returns null if there are none. */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
@@ -34,7 +34,7 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
       store_some(out + c, x * sigmoid(x), to - c);
     }
   }
-  // Oldest first, because `after` may be the same memory as `before`.
+  // Copies the oldest input first, because `after` may be the same memory as `before`.
   for (int i = 0; i < kept; i++) {
     const float* x = input_at(of, row, row.count - kept + i);
     float* after = row.after + (long)i * of.channels;
@@ -42,7 +42,7 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
   }
 }
 
-/** Passes all tokens through R state rows, which stay in registers; a row has N vectors. */
+/** Passes all tokens through R rows of the state, which stay in registers; a state row has N vectors. */
 template <int N, int R>
 static INLINE void scan_some(const Scan& of, const ScanRow& row, int first) {
   Floats state[R][N];
@@ -91,7 +91,7 @@ static void scan_rows(const Scan& of, const ScanRow& row, int from, int to) {
   for (; at < to; at++) scan_some<N, 1>(of, row, at);
 }
 
-/** For any key size, with the state in memory. */
+/** Computes a scan for any key size, with the state in memory. */
 static void scan_any(const Scan& of, const ScanRow& row, int from, int to) {
   const int dim = of.key_dim;
   for (int at = from; at < to; at++) {
