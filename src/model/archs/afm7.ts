@@ -65,7 +65,7 @@ export const afm7 = family({
   },
 });
 
-/** Rounds to 8 bits with this scale, as in training. */
+/** Returns a function that rounds to 8 bits with the scale in this tensor, as in training. */
 function rounding(weights: Weights, name: string): (x: MlxArray) => MlxArray {
   const scale = weights.arrays.scalar(name, "float32");
   return (x) => {

@@ -10,7 +10,7 @@ const Slopes = z.object({ alpha_p: numbers, alpha_n: numbers, beta: numbers, eps
 
 export const apertus = family({
   config: {
-    /** GGUF files have the slopes of all layers in their metadata. */
+    /** xIELU slopes of all layers, in the metadata of GGUF files. */
     xielu: Slopes.optional(),
   },
   design: ({ hidden_size: dims, intermediate_size: hidden, xielu: slopes }, weights) => ({

@@ -50,7 +50,7 @@ export const baichuanM1 = family({
   }),
 });
 
-/** Two taps per KV head, for keys and for values, repeated per feature: (2, channels) */
+/** Loads the convolution of keys and values: two taps per KV head, repeated per feature -> (2, channels). */
 function tapsOf(weights: Weights, name: string, sizes: AttentionSizes) {
   const { kvHeads, headDim } = sizes;
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>

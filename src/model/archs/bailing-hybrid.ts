@@ -1,5 +1,5 @@
-// Ring 2.5: linear attention with fixed decays in most layers, latent attention in the others. Ling 3 has the same
-// model_type.
+// Ring 2.5: linear attention with fixed decays in most layers, latent attention in the others. Ling 3, which has the
+// same model_type, is told apart by its class.
 import { z } from "zod";
 import { flag } from "../checkpoint/config.ts";
 import { type Architecture, family } from "../design/family.ts";
@@ -31,7 +31,7 @@ const ring = family({
   },
 });
 
-/** model_type of Ling 3: the authors' name and transformers'. */
+/** Recognizes Ling 3 by its class name, which is the authors' or transformers'. */
 const V3 = z.looseObject({
   architectures: z.tuple([z.enum(["BailingMoeV3ForCausalLM", "BailingHybridForCausalLM"])]),
 });

@@ -14,10 +14,10 @@ export const bailingMoeV3 = family({
     ...groupKeys,
     rope_interleave: z.literal(true).default(true),
     head_dim: count,
-    /** Head size of delta nets: transformers saves the rotary size as head_dim. */
+    /** Head size of the delta nets. Not head_dim, because transformers saves the rotary size there. */
     linear_head_dim: count.nullish(),
     short_conv_kernel_size: count.default(4),
-    /** Lower bound of a decay's logarithm. */
+    /** Lower bound of a decay's logarithm, which limits forgetting. */
     kda_lower_bound: real.negative().default(-5),
     kda_safe_gate: z.literal(true).default(true),
     no_kda_lora: z.literal(true).default(true),

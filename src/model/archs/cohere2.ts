@@ -1,4 +1,4 @@
-// Command R7B and A: Command R with windows in three of four layers; only these have positions.
+// Command R7B and A: Command R with a window and RoPE in three of four layers, neither in the fourth.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { cohere } from "./cohere.ts";

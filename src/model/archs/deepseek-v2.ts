@@ -1,4 +1,4 @@
-// DeepSeek V2 and Coder V2: latent attention; softmax routing to experts of the groups with the highest scores.
+// DeepSeek V2 and Coder V2: latent attention; softmax routing, limited to the expert groups with the highest scores.
 import { word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";

@@ -1,5 +1,5 @@
-// DeepSeek V3, R1 and Kimi K2: sigmoid routing with a correction, to experts of the groups with the highest sum of
-// two scores.
+// DeepSeek V3, R1 and Kimi K2: sigmoid routing with a correction, limited to the expert groups whose two best scores
+// have the highest sum.
 import { family } from "../design/family.ts";
 import { correctedScores, expertsOf } from "../layers/expert-design.ts";
 import { deepseekV2 } from "./deepseek-v2.ts";

@@ -1,4 +1,4 @@
-// K-EXAONE: DeepSeek V3's routing, windows in most layers, and RoPE only in these.
+// K-EXAONE: DeepSeek V3's routing, windows in most layers, and RoPE only in the layers with a window.
 import { z } from "zod";
 import { count, flag, layerTypes } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

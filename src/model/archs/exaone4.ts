@@ -1,5 +1,5 @@
-// EXAONE 4: norms after attention and MLP instead of before, and on queries and keys. If some layers have windows,
-// the others have no positions.
+// EXAONE 4: norms after attention and MLP instead of before, and on queries and keys. If any layers have a window,
+// the layers without a window have no RoPE.
 import { z } from "zod";
 import { integer, word } from "../checkpoint/config.ts";
 import { normsBehind } from "../design/design.ts";
@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {
-    /** "LLLG": three layers with a window, then one without; or the length of that period, 0 without windows. */
+    /** "LLLG" for three layers with a window and then one without, or that period's length, 0 for no windows. */
     sliding_window_pattern: z
       .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), integer.nonnegative()])
       .nullish(),

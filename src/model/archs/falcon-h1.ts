@@ -33,7 +33,7 @@ const keys = {
   attention_in_multiplier: real.default(1),
   attention_out_multiplier: real.default(0.9375),
   key_multiplier: real.default(0.390625),
-  /** Factors on the gate and on the output. */
+  /** Factors on the MLP's gate and on its output. */
   mlp_multipliers: z.tuple([real, real]).default([0.8838834764831844, 0.5859375]),
   ssm_in_multiplier: real.default(1.25),
   ssm_out_multiplier: real.default(0.23570226039551587),
@@ -50,7 +50,7 @@ export const falconH1 = family({
   config: keys,
   keys: shortMamba2Keys,
   design: (stored, weights) => {
-    // The authors' files have convolutions in PyTorch's order.
+    // Only the authors' files have the axes of convolutions in PyTorch's order.
     const isAuthors = weights.stored.get("model.layers.0.mamba.conv1d.weight")?.shape[1] === 1;
     const config = isAuthors ? stored : { ...stored, ...withoutFactors(stored) };
     const { attention_in_multiplier, attention_out_multiplier, key_multiplier } = config;
@@ -60,7 +60,7 @@ export const falconH1 = family({
       mlpName: "feed_forward",
       norms: { attention: "input_layernorm", mlp: "pre_ff_layernorm" },
       attention: {
-        // Factors on queries and keys are factors on scores; a factor on values is one on attention's output.
+        // Moves the factors on queries and keys to the scores, and the factor on values to attention's output.
         scale: headsOf(config).headDim ** -0.5 * attention_in_multiplier ** 2 * key_multiplier,
       },
       around: (attend, { name, states }) => {
@@ -84,7 +84,7 @@ export const falconH1 = family({
 });
 
 /**
- * MLX's files have the factors multiplied into the weights, except a tied output matrix, whose factor is the logits'.
+ * Replaces factors by 1, since MLX's files have them in the weights; with a tied output matrix logits keep a factor.
  */
 function withoutFactors({ tie_word_embeddings, ...config }: Config) {
   const { lm_head_multiplier, embedding_multiplier } = config;

@@ -5,7 +5,7 @@ export const gemma = family({
   design: ({ hidden_size }) => ({
     config: { tie_word_embeddings: true },
     normOffset: 1,
-    // Some configurations say "gelu" and mean its tanh approximation.
+    // Always GELU's tanh approximation, because some configurations say "gelu" and mean that.
     gating: "geglu",
     embeddingScale: hidden_size ** 0.5,
   }),

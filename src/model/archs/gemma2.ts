@@ -5,7 +5,7 @@ import { family } from "../design/family.ts";
 
 export const gemma2 = family({
   config: {
-    /** null for no cap. */
+    /** Soft cap of attention's scores; null for none. */
     attn_logit_softcapping: positive.nullable().default(50),
     final_logit_softcapping: positive.nullable().default(30),
     query_pre_attn_scalar: positive.optional(),

@@ -17,7 +17,7 @@ export const gemma3Text = family({
   config: {
     ...localRopeKeys,
     query_pre_attn_scalar: positive.default(256),
-    /** Period of the layers without a window. */
+    /** Every n-th layer has no window. */
     sliding_window_pattern: count.default(6),
   },
   defaults: {
@@ -40,14 +40,14 @@ export const gemma3Text = family({
   }),
 });
 
-/** The model was trained in bfloat16: its sums may exceed the range of float16. */
+/** Adds within the range of float16: the model was trained in bfloat16, so its sums may exceed that range. */
 function addWithin(x: MlxArray, y: MlxArray): MlxArray {
   if (x.dtype !== "float16") return add(x, y);
   const exact = add(astype(x, "float32"), astype(y, "float32"));
   return astype(clip(exact, -65_504, 65_504), "float16");
 }
 
-/** The factor is rounded to bfloat16, as in training, whatever the dtype. */
+/** Rounds the embedding's factor to bfloat16, as in training, whatever the model's dtype. */
 function toNearestBfloat16(value: number): number {
   const unit = 2 ** (Math.floor(Math.log2(value)) - 7);
   return Math.round(value / unit) * unit;

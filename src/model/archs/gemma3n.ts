@@ -17,13 +17,13 @@ const text = family({
     ...localRopeKeys,
     ...layerInputKeys,
     ...altUpKeys,
-    /** One for all layers, or one each. */
+    /** Width of the MLP: one number for all layers, or one per layer. */
     intermediate_size: z.union([count, z.array(count)]),
     num_kv_shared_layers: integer,
     final_logit_softcapping: positive.nullish(),
-    /** Fraction of activations that are zero, per layer. */
+    /** Fraction of activations that are set to zero, per layer. */
     activation_sparsity_pattern: z.array(real).nullish(),
-    /** GGUF files have instead the threshold of activations, in standard deviations above the mean. */
+    /** Threshold of activations per layer, in standard deviations above the mean; GGUF's form of sparsity. */
     activation_deviations: z.array(real.nullable()).nullish(),
   },
   design: (config, weights) => {

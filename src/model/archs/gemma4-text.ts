@@ -30,10 +30,10 @@ const keys = {
   ...localRopeKeys,
   num_attention_heads: count.default(8),
   num_key_value_heads: count.default(1),
-  /** For layers without a window whose keys are their values. */
+  /** KV heads of layers without a window whose keys are their values. */
   num_global_key_value_heads: count.nullish(),
   head_dim: count.default(256),
-  /** For layers without a window. */
+  /** Head size of layers without a window. */
   global_head_dim: count.nullish().default(512),
   attention_k_eq_v: flag.default(false),
   vocab_size: count.default(262_144),
@@ -42,13 +42,13 @@ const keys = {
   num_kv_shared_layers: integer.nullish().default(20),
   use_double_wide_mlp: flag.default(true),
   sliding_window: integer.default(512),
-  /** Period of the layers without a window. */
+  /** Every n-th layer has no window. */
   sliding_window_pattern: count.default(5),
   rope_scaling: RopeScaling.default({ rope_type: "proportional", partial_rotary_factor: 0.25 }),
   final_logit_softcapping: positive.nullish().default(30),
   tie_word_embeddings: flag.default(true),
   enable_moe_block: flag.default(false),
-  /** Sizes that differ by layer: transformers saves these in place of the global ones. */
+  /** Sizes that differ by layer, which transformers saves in place of the global_ keys. */
   per_layer_config: z
     .record(
       word,
@@ -58,7 +58,7 @@ const keys = {
 };
 type Config = ConfigOf<typeof keys>;
 
-/** Configuration of models with experts. */
+/** Additional keys of models with experts. */
 const ExpertsConfig = z.looseObject({
   num_experts: count,
   top_k_experts: count,
@@ -135,7 +135,7 @@ function gemma4Block(
   };
 }
 
-/** Adds the experts' output to the MLP's: attended, dense (T, D) -> (T, D) */
+/** Adds the outputs of experts and MLP: attended, dense (T, D) -> (T, D) */
 function expertsBeside(
   config: Config,
   weights: Weights,

@@ -4,7 +4,7 @@ import { gemma4Text } from "./gemma4-text.ts";
 
 export const gemma4 = textPart(gemma4Text);
 
-/** Configurations without per-layer inputs may leave the key out. */
+/** Gemma 4 Unified, whose configurations leave out hidden_size_per_layer_input if there are no per-layer inputs. */
 export const gemma4Unified = textPart(
   family({ like: gemma4Text, defaults: { hidden_size_per_layer_input: 0 } }),
 );

@@ -1,4 +1,4 @@
-// StarCoder and SantaCoder: GPT 2 with one KV head.
+// StarCoder and SantaCoder: GPT 2, usually with one KV head.
 import { flag, word } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { arrangeGroups } from "../layers/qkv.ts";
@@ -12,7 +12,7 @@ export const gptBigcode = family({
   },
   design: ({ multi_query, num_attention_heads }, weights) => ({
     config: { num_key_value_heads: multi_query ? 1 : num_attention_heads },
-    // Models with a key and value per head have them side by side.
+    // Reorders the rows of models with several KV heads, which have each head's query, key and value side by side.
     arrange: (name, sizes) => {
       if (!multi_query) arrangeGroups(weights.matrices, name, sizes);
     },

@@ -15,7 +15,7 @@ export const gptOss = family({
     sliding_window: 128,
   },
   keys: { n_routed_experts: "num_local_experts" },
-  // GGUF's tensor names all end with a kind.
+  // Drops ".weight" from the sinks' name: in GGUF all tensor names end with a kind.
   names: { ".sinks.weight": ".sinks", ".mlp.router.": ".mlp.gate." },
   design: (config, weights) => ({
     slides: (layer) => layer % 2 === 0,

@@ -7,13 +7,13 @@ import { family } from "../design/family.ts";
 import { activationOf } from "../layers/activations.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Shared with GPT-J. */
+/** The part of GPT 2 that GPT-J shares. */
 export const gpt = family({
   config: {
     max_position_embeddings: count,
     n_inner: count.nullish(),
     activation_function: word.default("gelu_new"),
-    /** Few models scale scores differently; they are refused. */
+    /** The next two keys refuse models that scale attention's scores differently. */
     scale_attn_weights: z.literal(true).default(true),
     scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
   },
@@ -25,7 +25,7 @@ export const gpt = family({
     max_position_embeddings: "n_positions",
     rms_norm_eps: "layer_norm_epsilon",
   },
-  // Stored attention masks.
+  // Causal masks that some files contain.
   leftOut: /\.attn\.(masked_)?bias$/,
   design: ({ hidden_size, n_inner, activation_function }) => ({
     isLayerNorm: true,
@@ -50,7 +50,7 @@ export const gpt2 = family({
   },
 });
 
-/** Transposes the authors' matrices (in, out). */
+/** Transposes matrices that are stored as (in, out), as in the authors' files. */
 function exchangeSides(weights: Weights, layer: string, dims: number): void {
   const qkv = weights.stored.get(`${layer}.self_attn.qkv_proj.weight`);
   if (qkv?.shape.join() !== `${dims},${3 * dims}`) return;

@@ -12,7 +12,7 @@ export const graniteMoe = family({
     num_experts_per_tok: integer.nullish(),
   },
   keys: { n_routed_experts: "num_local_experts" },
-  // The authors' files have gates and ups of all experts in one tensor.
+  // The authors' files have the gate and up matrices of all experts in one tensor.
   names: {
     ".mlp.input_linear.weight": ".mlp.experts.gate_up_proj",
     ".mlp.output_linear.weight": ".mlp.experts.down_proj",

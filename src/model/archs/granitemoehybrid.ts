@@ -5,7 +5,7 @@ import { expertsOf } from "../layers/expert-design.ts";
 import { mamba2Keys, mamba2Layer, shortMamba2Keys } from "../layers/mamba2-layers.ts";
 import { graniteMoe } from "./granitemoe.ts";
 
-/** Models without Mamba 2 leave its sizes out. */
+/** A size of Mamba 2, which models without Mamba 2 leave out. */
 const size = integer.nullish().transform((given) => given ?? 0);
 
 export const graniteMoeHybrid = family({
@@ -30,7 +30,7 @@ export const graniteMoeHybrid = family({
   design: ({ layer_types, ...config }, weights) => {
     const isMamba = (layer: number) => layer_types[layer] === "linear_attention";
     const width = config.shared_intermediate_size ?? config.intermediate_size;
-    // Dense models' files name the MLP like a shared one.
+    // Files of models without experts name the MLP like a shared one.
     if (!config.n_routed_experts) weights.stored.renameParts({ ".mlp.shared_mlp.": ".mlp." });
     return {
       rope: (whole) => (config.position_embedding_type === "nope" ? undefined : whole()),

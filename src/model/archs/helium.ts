@@ -2,7 +2,7 @@
 import { family } from "../design/family.ts";
 
 export const helium = family({
-  // Some of ERNIE's files fuse gate and up into one matrix.
+  // Some of ERNIE's files have gate and up in one matrix.
   names: { ".mlp.up_gate_proj.": ".mlp.gate_up_proj." },
   design: () => ({ rotatesNeighbours: true }),
 });

@@ -6,7 +6,7 @@ import { routedMlp } from "../layers/experts.ts";
 import { projectionWith, rotatedFirst, takenOver } from "../layers/head-changes.ts";
 import { arrangeGroups } from "../layers/qkv.ts";
 
-/** One for all layers, or one per layer. */
+/** One number for all layers, or one per layer. */
 const counts = z.union([count, z.array(count)]);
 
 const ofLayer = (given: number | number[], layer: number) =>
@@ -52,7 +52,7 @@ export const hunyuan = family({
   },
 });
 
-/** All of its models have them, but transformers leaves both out of saved configurations. */
+/** Sets two flags that all models of this type have, but that transformers leaves out of saved configurations. */
 export const hunyuanV1Moe = family({
   like: hunyuan,
   defaults: { use_qk_norm: true, use_mixed_mlp_moe: true },

@@ -43,9 +43,9 @@ export const iquestLoopCoder = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const scale = all.headDim ** -0.5;
     const kvWidth = 2 * all.kvHeads * all.headDim;
-    /** Both passes of each layer. */
+    /** Makes each layer's block for the first and the second pass, by layer. */
     const passes: { first(): Block; second(): Block }[] = [];
-    /** The first pass's keys and values, which the second pass reads. */
+    /** Keys and values of the first pass, which the second pass reads. */
     const crossings = Array.from({ length: layers }, (_, from): Crossing => {
       return { from, to: layers + from, width: kvWidth };
     });
@@ -55,7 +55,7 @@ export const iquestLoopCoder = family({
       const crossing = crossings[layer]!;
       const sizes = ownHeads(weights, attention, all);
       const width = sizes.heads * sizes.headDim;
-      // Gates depend on rotated queries, so RoPE comes before attention.
+      // Rotates before attention, because the gates depend on rotated queries.
       const { project } = rotatedFirst(projection(weights, attention, sizes), sizes, rope);
       const oProj = weights.linear(`${attention}.o_proj`, headFeatures(sizes), dims);
       const mlp = gatedMlp(weights, `${name}.mlp`, dims, intermediate_size);
@@ -101,7 +101,7 @@ export const iquestLoopCoder = family({
   },
 });
 
-/** gate * far + (1 - gate) * near, with a gate per head computed from its query. */
+/** Returns gate * far + (1 - gate) * near, with a gate per head that is computed from the head's query. */
 function gatedMix(weights: Weights, name: string, sizes: AttentionSizes) {
   const { heads, headDim } = sizes;
   const own = headFeatures(sizes, 1);

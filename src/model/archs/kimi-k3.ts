@@ -1,5 +1,5 @@
 // Kimi K3: Kimi Linear with experts in a smaller space, and layers that read a mixture of earlier layers' outputs in
-// place of the residual sum. From multimodal files, loads the text decoder.
+// place of the residual sum. Loads only the text decoder of multimodal files.
 import { z } from "zod";
 import { count, flag, real } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
@@ -7,7 +7,7 @@ import { mixedResiduals } from "../design/mixed-residuals.ts";
 import { situ } from "../layers/activations.ts";
 import { kimiLayers, kimiLinear } from "./kimi-linear.ts";
 
-/** Projections of the experts' smaller space. */
+/** Names of the projections down to the experts' smaller space, and back up. */
 const LATENT_NAMES = { into: "routed_expert_down_proj", back: "routed_expert_up_proj" };
 
 const text = family({
@@ -16,7 +16,7 @@ const text = family({
     hidden_act: z.literal("situ").default("situ"),
     activation_situ_beta: real.nullish(),
     activation_situ_linear_beta: real.nullish(),
-    /** Layers per residual sum; undefined for one sum. */
+    /** Number of consecutive layers that add to one residual sum; undefined if all layers add to one. */
     attn_res_block_size: count.nullish(),
     mla_use_nope: z.literal(true).default(true),
     mla_use_output_gate: flag.default(false),

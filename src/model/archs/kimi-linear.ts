@@ -8,7 +8,7 @@ import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { type LatentParts, latentKeys, latentLayers } from "../layers/latent-layers.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Keys of delta nets: in linear_attn_config, or at the top level as transformers saves them. */
+/** Configuration keys of delta nets: in linear_attn_config, or at the top level as transformers saves them. */
 const linearKeys = {
   linear_attn_config: z
     .looseObject({
@@ -17,7 +17,7 @@ const linearKeys = {
       num_heads: count,
       head_dim: count,
       short_conv_kernel_size: count.default(4),
-      /** Lower bound of a decay's logarithm. */
+      /** Lower bound of a decay's logarithm, which limits forgetting. */
       gate_lower_bound: real.negative().nullish(),
     })
     .nullish(),
@@ -57,7 +57,7 @@ export const kimiLinear = family({
   }),
 });
 
-/** Delta nets and latent attention, by layer. */
+/** Builds a layer's delta net or latent attention. */
 export function kimiLayers(config: KimiConfig, weights: Weights, own: Partial<LatentParts>) {
   const { linear_attn_config: linear, hidden_size: dims, rms_norm_eps: eps } = config;
   const heads = linear?.num_heads ?? config.linear_num_heads;
@@ -68,7 +68,7 @@ export function kimiLayers(config: KimiConfig, weights: Weights, own: Partial<La
       ? linear.kda_layers.includes(layer + 1)
       : config.layer_types?.[layer] === "linear_attention";
   const parts = { eps, least: linear?.gate_lower_bound };
-  // Delta nets encode positions; latent attention rotates nothing.
+  // Latent attention has no RoPE: delta nets encode the positions.
   const latent = latentLayers(config, weights, { rope: undefined, ...own });
   return (name: string, layer: number, states: LayerStates) =>
     isLinear(layer)

@@ -1,4 +1,4 @@
-// Klear: experts and a shared MLP, mixed by coefficients computed from the token.
+// Klear: experts and a shared MLP, mixed by two coefficients per token.
 import { add, astype, multiply, slice, softmax } from "../../mlx/ops.ts";
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

@@ -1,4 +1,4 @@
-// Laguna, by Poolside: heads and RoPE differ by layer, with a gate per head.
+// Laguna, by Poolside: head counts and RoPE differ by layer; attention's output has a gate per head.
 import { z } from "zod";
 import { astype, logAddExp } from "../../mlx/ops.ts";
 import { count, flag, headsOf, real } from "../checkpoint/config.ts";

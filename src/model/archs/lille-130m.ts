@@ -1,4 +1,4 @@
-// Lille 130M: Llama whose neighbouring features rotate together, under other names.
+// Lille 130M: Llama with other tensor names, whose neighbouring features rotate together.
 import { flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 
@@ -20,7 +20,7 @@ export const lille130m = family({
   },
   design: (config) => ({
     rotatesNeighbours: true,
-    // 8 / 3 of the hidden size, rounded to the nearest multiple of 256.
+    // The width is 8 / 3 of the hidden size, rounded to the nearest multiple of 256.
     hidden: 256 * Math.round(Math.floor((8 * config.hidden_size) / 3) / 256),
   }),
 });

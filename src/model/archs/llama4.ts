@@ -1,5 +1,5 @@
 // Llama 4: chunked attention in layers with RoPE, full attention in those without; one routed and one shared expert
-// per token. From multimodal files, loads the text decoder.
+// per token. Loads only the text decoder of multimodal files.
 import { z } from "zod";
 import { count, flag, integer, layerTypes, positive, real } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
@@ -10,13 +10,13 @@ const text = family({
   config: {
     ...expertKeys,
     attention_chunk_size: count.nullish(),
-    /** By default the layers with RoPE are chunked. */
+    /** Which layers have chunked attention; by default those with RoPE. */
     layer_types: layerTypes("chunked_attention", "full_attention").nullish(),
     /** MLP width of layers without experts; intermediate_size is an expert's. */
     intermediate_size_mlp: count,
     n_routed_experts: integer.default(0),
     num_experts_per_tok: z.literal(1).default(1),
-    /** 0 or false for layers without RoPE; by default every fourth. */
+    /** Per layer, 0 or false if it has no RoPE; by default every fourth has none. */
     no_rope_layers: z.array(z.union([integer, flag])).nullish(),
     use_qk_norm: flag.default(true),
     attn_temperature_tuning: z.union([integer, flag]).default(true),
@@ -36,7 +36,7 @@ const text = family({
       attention: { chunked: true },
       rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
       rotatesNeighbours: true,
-      // The norms follow RoPE, which preserves each head's norm, so they may come first.
+      // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
       headNorms: config.use_qk_norm ? "plain" : undefined,
       parts: (_, __, { rope }) => (rope ? {} : { qNorm: undefined, kNorm: undefined }),
       around: (attend, { sizes, layer }) =>

@@ -1,4 +1,4 @@
-// LongCat Flash Lite: LongCat Flash with n-gram embeddings beside the tokens' own.
+// LongCat Flash Lite: LongCat Flash whose input is the mean of token embeddings and n-gram embeddings.
 import type { MlxArray } from "../../mlx/array.ts";
 import {
   add,
@@ -35,7 +35,7 @@ export const longcatFlashNgram = family({
   design: (config, weights) => ({ makeInput: (states) => ngramInput(config, weights, states) }),
 });
 
-/** The mean of the token's embedding and those of the n-grams that end with it. */
+/** Returns the mean of the token's embedding and the embeddings of n-grams that end with the token. */
 function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
   const total = each * (most - 1);
@@ -63,7 +63,7 @@ function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: Lay
   };
 }
 
-/** The previous token, the one before it, and so on; 0 before the sequence begins: (T) int64 each. */
+/** Returns the previous tokens, nearest first, each (T) int64; 0 before the sequence begins. */
 function tokensBefore(weights: Weights, states: LayerStates, count: number) {
   const delays = Array.from({ length: count }, (_, channel) => channel + 1);
   const before = delayed(weights, states, delays);

@@ -1,5 +1,5 @@
-// LongCat Flash: two latent attentions and two MLPs per layer, with experts in parallel to the second half. Some are
-// identity experts.
+// LongCat Flash: two latent attentions and two MLPs per layer, with experts in parallel to the second half. Identity
+// experts return their input.
 import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { count, flag, integer } from "../checkpoint/config.ts";
@@ -42,7 +42,7 @@ export const longcatFlash = family({
     const { n_routed_experts: first, zero_expert_num: identities } = config;
     const surplus = Array.from({ length: identities }, (_, i) => first + i).join("|");
     return {
-      // transformers also saves weights for identity experts; they are unused.
+      // Ignores the weights that transformers saves for identity experts.
       ignored: [new RegExp(`\\.mlp\\.experts\\.(${surplus})\\.`)],
       layer: (name, layer, states) => {
         const halves = [0, 1].map((half) => ({

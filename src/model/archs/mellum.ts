@@ -1,4 +1,4 @@
-// Mellum: Qwen 3's experts, with windows in some layers and separate RoPE for them.
+// Mellum: Qwen 3's experts; some layers have a window and a RoPE of their own.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertsOf, requiredExpertKeys } from "../layers/expert-design.ts";

@@ -1,5 +1,5 @@
-// MiMo V2 Flash: windows with attention sinks in most layers; both kinds of layers have their own heads and RoPE.
-// Values have fewer features than keys.
+// MiMo V2 Flash: windows with attention sinks in most layers. Layers with and without a window differ in heads and
+// RoPE, and values have fewer features than keys.
 import { z } from "zod";
 import { count, flag, headsOf, positive, real } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -11,13 +11,13 @@ const marks = z.array(z.union([z.literal(0), z.literal(1)])).nullish();
 export const mimoV2Flash = family({
   config: {
     ...expertKeys,
-    /** 1 for layers with a window, in place of layer_types. */
+    /** Per layer, 1 for a window; replaces layer_types. */
     hybrid_layer_pattern: marks,
-    /** 1 for layers with experts, in place of mlp_layer_types. */
+    /** Per layer, 1 for experts; replaces mlp_layer_types. */
     moe_layer_freq: marks,
     add_swa_attention_sink_bias: flag.default(true),
     add_full_attention_sink_bias: flag.default(false),
-    /** Tokens before the current one; sliding_window counts the current one too. */
+    /** Window without the current token, which sliding_window counts too. */
     sliding_window_size: count.nullish(),
     head_dim: count,
     v_head_dim: count,

@@ -1,4 +1,4 @@
-// MiniMax M2: experts in every layer, norms over all queries and all keys at once, and RoPE over a part of each head.
+// MiniMax M2: experts in every layer, query and key norms that span all heads, and RoPE over a part of each head.
 import { z } from "zod";
 import { count, flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";

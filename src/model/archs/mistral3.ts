@@ -8,7 +8,7 @@ import { mistral4 } from "./mistral4.ts";
 
 const sevenBillion = { hidden_size: 4096, num_hidden_layers: 32, num_attention_heads: 32 };
 
-/** Text decoders by model_type, and values that their configurations leave out. */
+/** Text decoders by model_type. `usual`: values of keys that their configurations leave out. */
 const textModels = new Map<string, { text: Architecture; usual: object }>([
   ["llama", { text: llama, usual: { ...sevenBillion, intermediate_size: 11_008 } }],
   ["ministral3", { text: ministral3, usual: {} }],

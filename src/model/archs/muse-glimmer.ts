@@ -1,5 +1,5 @@
 // Muse Glimmer, by Meta: gated attention, norms before and after attention and MLP, RoPE only in layers with a
-// window. From multimodal files, loads the text decoder.
+// window. Loads only the text decoder of multimodal files.
 import { z } from "zod";
 import { positive, real } from "../checkpoint/config.ts";
 import { normsAround } from "../design/design.ts";
@@ -11,7 +11,7 @@ const text = family({
     /** Epsilon of the norms after attention and MLP. */
     post_norm_eps: positive.default(1e-8),
     qk_scale_factor: positive.default(3.87),
-    /** 0 for layers without positions; by default those without a window. */
+    /** RoPE base per layer, 0 for no RoPE; by default only layers with a window have RoPE. */
     layer_rope_theta: z.array(real).nullish(),
     hidden_activation: z.literal("silu").default("silu"),
     final_logit_softcapping: positive.default(20),
@@ -31,7 +31,7 @@ const text = family({
       const offset = name.startsWith("model.layers.") ? (config.norm_offset ?? 1) : 0;
       return rmsNorm(weights, name, dims, isBehind ? config.post_norm_eps : eps, offset);
     },
-    // GGUF files store the factor on queries as a norm's weights.
+    // GGUF files store the factor on queries as the weights of a head norm.
     headNorms: weights.stored.has("model.layers.0.self_attn.q_norm.weight")
       ? ["q_norm", "k_norm"]
       : "plain",

@@ -16,10 +16,10 @@ import {
 export const nanbeige = family({
   config: {
     num_loops: count.max(16).default(1),
-    /** One per loop after the first. */
+    /** One weight per loop after the first, from which the number of loops follows. */
     loop_loss_weights: z.array(real).max(15).nullish(),
     skip_loop_final_norm: flag.default(false),
-    /** No published model has these. */
+    /** Features that no published model has, so they are refused. */
     enable_double_loop_split: z.literal(false).default(false),
     loop_share_kv: z.literal(false).default(false),
     enable_depth_attention: z.literal(false).default(false),
@@ -32,7 +32,7 @@ export const nanbeige = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const attention = { scale: all.headDim ** -0.5 };
     const norm = rmsNorm(weights, "model.norm", dims, eps);
-    /** Makes a layer's block for its next loop. */
+    /** Per layer, makes its block for the next loop. */
     const next: (() => Block)[] = [];
     return {
       config: { num_hidden_layers: layers * loops },

@@ -17,7 +17,7 @@ export const nanochat = family({
     const norm = plainNorm(weights, config.hidden_size, config.rms_norm_eps);
     return {
       makeNorm: () => norm,
-      // The norms follow RoPE, which preserves each head's norm, so they may come first.
+      // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
       headNorms: "plain",
       rope: (whole) => backwards(weights, whole()),
       activation: squaredRelu,

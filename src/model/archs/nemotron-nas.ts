@@ -1,5 +1,5 @@
-// Nemotron Super and Ultra: Llama after an architecture search: layers differ in heads and width, and some have no
-// attention or MLP, or a matrix in its place.
+// Nemotron Super and Ultra: Llama after an architecture search. Layers differ in heads and width, and some have a
+// single matrix, or nothing, in place of attention or MLP.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import { count, flag, headsOf, positive, word } from "../checkpoint/config.ts";
@@ -23,7 +23,7 @@ export const nemotronNas = family({
     ),
   },
   defaults: { rope_theta: 500_000 },
-  // Names in the authors' files and in GGUF.
+  // Names of the matrices that replace attention and MLP.
   names: { ".linear_attn.": ".linear.", ".linear_mlp.": ".linear." },
   design: (config, weights) => {
     const { hidden_size: dims, num_hidden_layers: layers, block_configs: blocks } = config;
@@ -36,7 +36,7 @@ export const nemotronNas = family({
         const each = blocks[layer]!.attention.n_heads_in_group ?? 1;
         return headsOf({ ...config, num_key_value_heads: config.num_attention_heads / each });
       },
-      // 2 / 3 of it, rounded up to a multiple of 256.
+      // The width is 2 / 3 of ffn_mult * dims, rounded up to a multiple of 256.
       hidden: (layer) =>
         256 * Math.ceil(Math.floor((2 * (blocks[layer]!.ffn.ffn_mult ?? 1) * dims) / 3) / 256),
       norms: (layer) => ({

@@ -1,5 +1,5 @@
-// OLMo Hybrid: a gated delta net in most layers, with norms before it and the MLP; in the others OLMo 2's attention,
-// with norms after both.
+// OLMo Hybrid: most layers have a gated delta net, with norms before it and before the MLP. The others have OLMo 2's
+// attention, with norms after attention and MLP.
 import { flag, headsOf, layerTypes, positive } from "../checkpoint/config.ts";
 import { makeRope } from "../contract/rope.ts";
 import { normsBehind, usualNorms } from "../design/design.ts";
@@ -10,11 +10,11 @@ import { joinConvolutions } from "../layers/recurrent-layers.ts";
 export const olmoHybrid = family({
   config: {
     ...deltaNetKeys,
-    /** Whether betas reach 2 instead of 1. */
+    /** Whether betas range up to 2 instead of 1. */
     linear_allow_neg_eigval: flag.default(false),
     layer_norm_epsilon: positive.default(1e-5),
     layer_types: layerTypes("linear_attention", "full_attention").nullish(),
-    /** null for no positions. */
+    /** RoPE base; null for no RoPE. */
     rope_theta: positive.nullish().default(10_000),
   },
   names: {

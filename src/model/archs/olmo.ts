@@ -5,10 +5,10 @@ import { family } from "../design/family.ts";
 export const olmo = family({
   config: {
     clip_qkv: positive.nullish(),
-    /** Width of gate and up together, in configurations of the authors' code. */
+    /** Width of gate and up together, in configurations for the authors' code. */
     mlp_hidden_size: count.nullish(),
   },
-  // Names of the authors' code, not of transformers.
+  // Key names of the authors' code, which differ from transformers'.
   keys: {
     hidden_size: "d_model",
     num_hidden_layers: "n_layers",
@@ -35,7 +35,7 @@ export const olmo = family({
       arrangeMlp: (name) => {
         const both = `${name}.gate_up_proj`;
         if (!weights.matrices.has(both)) return;
-        // The second half is the gate.
+        // Swaps the halves, because the second one is the gate.
         weights.matrices.check(both, [2 * hidden, dims]);
         const halves = [hidden, 0].map((first) => ({ first, count: hidden }));
         weights.matrices.reorder(both, halves);

@@ -1,4 +1,4 @@
-// OLMo 2: norms after attention and MLP instead of before, and over all queries and all keys at once.
+// OLMo 2: norms after attention and MLP instead of before; query and key norms span all heads.
 import { headsOf } from "../checkpoint/config.ts";
 import { makeRope, ropeOptions } from "../contract/rope.ts";
 import { normsBehind } from "../design/design.ts";

@@ -1,4 +1,4 @@
-// OLMoE: experts in every layer, and norms over all queries and all keys at once.
+// OLMoE: experts in every layer; query and key norms span all heads.
 import { count } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";

@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const openelm = family({
   config: {
     head_dim: count,
-    /** The configuration lists the layers' counts. */
+    /** Default for the common key, which the per-layer lists below replace. */
     num_attention_heads: count.default(1),
     num_query_heads: z.array(count),
     num_kv_heads: z.array(count),
@@ -48,7 +48,7 @@ export const openelm = family({
   },
 });
 
-/** At least 0.9 * size. */
+/** Returns the multiple of `divisor` nearest to `size`, but at least 0.9 * size. */
 function nearestMultiple(size: number, divisor: number): number {
   const nearest = Math.max(divisor, Math.floor((size + divisor / 2) / divisor) * divisor);
   return nearest < 0.9 * size ? nearest + divisor : nearest;

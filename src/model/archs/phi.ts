@@ -8,7 +8,7 @@ import { activationOf } from "../layers/activations.ts";
 export const phi = family({
   config: {
     hidden_act: word.default("gelu_new"),
-    /** No published model has norms on queries and keys. */
+    /** No published model has norms on queries and keys, so they are refused. */
     qk_layernorm: z.literal(false).default(false),
   },
   defaults: { rms_norm_eps: 1e-5, partial_rotary_factor: 0.5 },

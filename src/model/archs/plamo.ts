@@ -1,5 +1,5 @@
-// PLaMo 13B: attention and MLP in parallel after one norm; queries are ordered by their place in a GQA group, then by
-// KV head.
+// PLaMo 13B: attention and MLP in parallel after one norm. Files order query heads by index in their GQA group, then
+// by KV head.
 import { LoadError } from "../../files/load-error.ts";
 import { count, flag } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const plamo = family({
   config: {
     n_shared_head: count.default(8),
-    /** GGUF files order them by KV head. */
+    /** Whether query heads are ordered by KV head, as in GGUF files. */
     rows_in_order: flag.default(false),
   },
   design: ({ num_attention_heads: all, n_shared_head: shared, rows_in_order }, weights) => {

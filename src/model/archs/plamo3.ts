@@ -1,5 +1,5 @@
-// PLaMo 3: norms before and after attention and MLP, stored as offsets from constants, and a window with its own RoPE
-// in most layers.
+// PLaMo 3: norms before and after attention and MLP, stored as offsets from constants. Most layers have a window and
+// a RoPE of their own.
 import { type BaseConfig, count, positive } from "../checkpoint/config.ts";
 import type { Design } from "../design/design.ts";
 import { family } from "../design/family.ts";
@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 export const plamo3 = family({
   config: {
     rope_local_theta: positive.default(10_000),
-    /** Number of earlier tokens that a token attends to. */
+    /** Window without the current token. */
     sliding_window: count.default(2048),
     sliding_window_pattern: count.default(8),
   },
@@ -26,7 +26,7 @@ export const plamo3 = family({
   }),
 });
 
-/** Norms after a branch are stored as offsets from constants below 1. */
+/** Makes norms whose weights are stored as offsets from constants: below 1 after a branch, else 1. */
 export function plamoNorms(
   weights: Weights,
   { rms_norm_eps: eps, norm_offset }: Pick<BaseConfig, "rms_norm_eps" | "norm_offset">,

@@ -4,7 +4,7 @@ import { family } from "../design/family.ts";
 
 export const qwen = family({
   config: {
-    /** The trained length. Beyond it the authors change RoPE and scores; here sequences end. */
+    /** Trained length, at which sequences end: the authors extend it by changes to RoPE and scores that we lack. */
     max_position_embeddings: count.default(8192),
   },
   keys: {
@@ -14,6 +14,6 @@ export const qwen = family({
     max_position_embeddings: "seq_length",
   },
   names: { ".mlp.w1.": ".mlp.up_proj.", ".mlp.w2.": ".mlp.gate_proj." },
-  // The configured width is that of gate and up together.
+  // Halves the configured width, which counts gate and up together.
   design: (config) => ({ hidden: config.intermediate_size / 2 }),
 });

@@ -5,7 +5,7 @@ import { family } from "../design/family.ts";
 export const qwen2 = family({
   config: {
     use_sliding_window: flag.nullish(),
-    /** If windows are in use, the first layer that has one. */
+    /** Index of the first layer with a window, if windows are in use. */
     max_window_layers: integer.nullish(),
   },
   defaults: { rope_theta: 1_000_000 },

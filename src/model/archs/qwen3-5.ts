@@ -1,5 +1,5 @@
-// Qwen 3.5 and its successors, dense and with experts: Qwen 3 Next with its tensors in another order. From multimodal
-// files, loads the text decoder.
+// Qwen 3.5 and its successors, dense and with experts: Qwen 3 Next with its tensors in another order. Loads only the
+// text decoder of multimodal files.
 import { integer } from "../checkpoint/config.ts";
 import { family, textPart } from "../design/family.ts";
 import { qwen3Next } from "./qwen3-next.ts";

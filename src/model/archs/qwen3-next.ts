@@ -32,7 +32,7 @@ export const qwen3Next = family({
       },
       headNorms: ["q_norm", "k_norm"],
       outputGate: { name: "gate_proj" },
-      // Files have a head's query and its gate side by side.
+      // Files have the query and the gate of a head side by side.
       arrange: (name, { dims, heads, headDim }) => {
         weights.matrices.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
         weights.matrices.pick(`${name}.q_proj`, `${name}.gate_proj`, everyOther(heads, headDim, 1));

@@ -12,7 +12,7 @@ export const recurrentGemma = family({
     attention_window_size: count.default(2048),
     logits_soft_cap: real.nullish(),
     embeddings_scale_by_sqrt_dim: flag.default(true),
-    /** The pattern of layers, repeated; some configurations prefix the key with an underscore. */
+    /** Pattern of layer kinds, repeated over all layers; some configurations prefix the key with an underscore. */
     block_types: kinds.nullish(),
     _block_types: kinds.nullish(),
   },

@@ -10,12 +10,12 @@ export const rwkv7 = family({
   config: { ...withoutAttention, ...rwkvKeys },
   defaults: { rms_norm_eps: 1e-5, tie_word_embeddings: false, max_position_embeddings: 1_048_576 },
   keys: { rms_norm_eps: "norm_eps" },
-  // The first layer mixes no earlier values; some files have unused matrices for it.
+  // Drops matrices that some files have for mixing earlier values in the first layer, which has no earlier values.
   leftOut: /^model\.layers\.0\.attn\.v_lora\./,
   design: (config, weights) => {
     const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
     const makeNorm = (name: string) => layerNorm(weights, name, dims, eps);
-    // Later layers mix the first layer's values into theirs.
+    // Values of the first layer, which later layers mix into their own.
     const first: Crossing = { from: 0, to: layers - 1, width: dims };
     return {
       makeNorm,

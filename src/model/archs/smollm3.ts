@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const smollm3 = family({
   config: {
     no_rope_layer_interval: count.default(4),
-    /** Per layer; 1 means that RoPE is applied, in spite of the name. */
+    /** Per layer, 1 if RoPE is applied, in spite of the key's name. */
     no_rope_layers: z.array(integer).nullish(),
   },
   design: ({ no_rope_layer_interval: interval, no_rope_layers: listed, num_hidden_layers }) => {

@@ -1,5 +1,5 @@
-// StableLM 2 and 3B: layer norms, a quarter of each head rotated; some have attention and MLP in parallel and layer
-// norms on each head of queries and keys.
+// StableLM 2 and 3B: layer norms, RoPE over a quarter of each head. Some have attention and MLP in parallel, and a
+// layer norm per head of queries and keys.
 
 import { flag } from "../checkpoint/config.ts";
 import { joined } from "../checkpoint/stored/arrangement.ts";
@@ -27,7 +27,7 @@ export const stablelm = family({
   }),
 });
 
-/** The authors' files have one tensor per head. */
+/** Concatenates the head norms' weights, for which the authors' files have one tensor per head. */
 function joinNorms(weights: Weights, name: string, heads: number, headDim: number): void {
   if (weights.stored.has(`${name}.weight`)) return;
   const each = Array.from({ length: heads }, (_, i) => `${name}.norms.${i}.weight`);

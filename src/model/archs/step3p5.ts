@@ -1,4 +1,4 @@
-// Step 3.5: heads, RoPE and the MLPs' limits differ by layer; a gate per head.
+// Step 3.5: head counts, RoPE and MLP limits differ by layer; attention's output has a gate per head.
 import { z } from "zod";
 import { count, flag, positive, real, share, word } from "../checkpoint/config.ts";
 import { makeRope, type RopeOptions, ropeOptions } from "../contract/rope.ts";
@@ -8,7 +8,7 @@ import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 import { routedMlp } from "../layers/experts.ts";
 import { gatedMlp } from "../layers/layers.ts";
 
-/** Per layer; null or 0 for no limit. */
+/** SwiGLU limit per layer; null or 0 for none. */
 const limits = z.array(real.nullable()).nullish();
 
 export const step3p5 = family({
@@ -16,18 +16,18 @@ export const step3p5 = family({
     ...expertKeys,
     num_attention_groups: count,
     head_dim: count,
-    /** One for all layers, or one per layer. */
+    /** RoPE base: one for all layers, or one per layer. */
     rope_theta: z.union([positive, z.array(positive)]).default(10_000),
     partial_rotary_factors: z.array(share).nullish(),
-    /** Layer types with RoPE scaling; by default all. */
+    /** Layer types whose RoPE is scaled; by default all. */
     yarn_only_types: z.array(word).nullish(),
-    /** Sizes of layers with a window. */
+    /** Head counts of layers with a window. */
     attention_other_setting: z
       .looseObject({ num_attention_heads: count, num_attention_groups: count })
       .nullish(),
     use_head_wise_attn_gate: flag.default(true),
     share_expert_dim: count.default(1280),
-    /** Layer numbers separated by commas. */
+    /** Indices of the layers with experts, separated by commas. */
     moe_layers_enum: word.nullish(),
     swiglu_limits: limits,
     swiglu_limits_shared: limits,
@@ -49,7 +49,7 @@ export const step3p5 = family({
   design: (config, weights) => {
     const { hidden_size: dims, head_dim: headDim, layer_types, rope_theta } = config;
     const { attention_other_setting: other, partial_rotary_factors, yarn_only_types } = config;
-    // The authors' files store norms as weight - 1.
+    // Only the authors' files, recognized by this name, store norms as weight - 1.
     const normOffset = weights.stored.hasAny(/^model\.layers\.\d+\.moe\.gate\.weight$/) ? 1 : 0;
     weights.stored.renameParts({
       ".moe.gate.": ".mlp.gate.",
@@ -104,7 +104,7 @@ export const step3p5 = family({
   },
 });
 
-/** GGUF files have factors for all features of a head, not just the rotary ones. */
+/** Keeps the longrope factors of rotary features: GGUF files have factors for all features of a head. */
 function firstFactors(scaling: RopeOptions["scaling"], count: number): RopeOptions["scaling"] {
   if (!scaling?.long_factor) return scaling;
   const [long_factor, short_factor] = [scaling.long_factor, scaling.short_factor].map((factors) =>

@@ -11,9 +11,9 @@ import { headFeatures, plainNorm, projection } from "../layers/layers.ts";
 
 export const talkie = family({
   config: {
-    /** GGUF files negate half of the rows of queries and keys, so that RoPE rotates as usual. */
+    /** Whether RoPE rotates as usual: GGUF files negate half of the rows of queries and keys for that. */
     rotates_forwards: flag.default(false),
-    /** GGUF's form of the tensor lm_head_gain. */
+    /** Factor on logits in GGUF files, in place of the tensor lm_head_gain. */
     logit_gain: real.nullish(),
   },
   defaults: { rope_theta: 1_000_000, rms_norm_eps: 2 ** -23 },
@@ -32,7 +32,7 @@ export const talkie = family({
     weights.stored.rename({ lm_head_gain: "model.lm_head_gain" });
     if (weights.stored.has("lm_head")) weights.stored.rename({ lm_head: "lm_head.weight" });
     const norm = plainNorm(weights, dims, eps);
-    /** The embedding, which every layer adds again. */
+    /** The normed embedding, which every layer adds again. */
     const embedded: Crossing = { from: -1, to: config.num_hidden_layers - 1, width: dims };
     const logitGain =
       config.logit_gain == null
@@ -46,7 +46,7 @@ export const talkie = family({
         const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
         const headGain = weights.arrays.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
-        // The norms follow RoPE, which preserves each head's norm, so they may come first.
+        // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
         const change = ({ q, k }: { q: MlxArray; k: MlxArray }) => {
           return { q: multiply(headNorm(q), headGain), k: headNorm(k) };
         };

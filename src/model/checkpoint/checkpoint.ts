@@ -1,5 +1,4 @@
-// A model's files behind one interface: its configuration, and its tensors under Hugging Face's names, whatever the
-// format.
+// Opens a model's files of any format: gives its configuration, and its tensors under Hugging Face's names.
 import { join } from "node:path";
 import { type GgufTensor, openTensorData, type TensorData } from "../../files/gguf.ts";
 import { readGgufModel } from "../../files/gguf-parts.ts";
@@ -14,7 +13,7 @@ import { asMlxLayout } from "./quantized-folder.ts";
 import type { StoredTensor } from "./stored/tensor.ts";
 
 export type Checkpoint = {
-  /** Folder or file, for messages. */
+  /** Path of the folder or file, for messages. */
   path: string;
   format: "safetensors" | "gguf";
   config: Readonly<Record<string, unknown>>;
@@ -76,7 +75,7 @@ function openGguf(path: string): Checkpoint {
   }
 }
 
-/** Opens each file once, at its first read. */
+/** Makes a cache of open files, which opens each file once, at its first read. */
 function openFiles() {
   const files = new Map<string, TensorData>();
   return {

@@ -1,4 +1,4 @@
-// Schemas of config.json. An architecture adds its own keys.
+// Defines the schemas of config.json, to which architectures add keys.
 import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError } from "../../files/load-error.ts";
@@ -12,7 +12,7 @@ export const real = z.number();
 export const flag = z.boolean();
 export const word = z.string();
 
-/** One layer type per layer. */
+/** Schema of a list with one layer type per layer. */
 export const layerTypes = (...types: [string, ...string[]]) => z.array(z.enum(types));
 
 export const RopeScaling = z.looseObject({
@@ -24,31 +24,31 @@ export const RopeScaling = z.looseObject({
   original_max_position_embeddings: z.number().optional(),
   beta_fast: z.number().optional(),
   beta_slow: z.number().optional(),
-  /** Whether yarn's ramp begins and ends at whole features. */
+  /** Whether yarn's ramp is rounded to begin and end at whole features. */
   truncate: z.boolean().optional(),
-  /** Magnitude of rotated features; overrides the one that follows from the factor. */
+  /** Factor on rotated features, in place of the one derived from `factor`. */
   attention_factor: z.number().positive().nullish(),
   mscale: z.number().optional(),
   mscale_all_dim: z.number().optional(),
-  /** Longrope's factors for sequences up to original_max_position_embeddings, and for longer ones. */
+  /** Wavelength factors of longrope: for sequences up to original_max_position_embeddings, and for longer ones. */
   short_factor: z.array(z.number()).optional(),
   long_factor: z.array(z.number()).optional(),
   short_mscale: z.number().positive().optional(),
   long_mscale: z.number().positive().optional(),
   partial_rotary_factor: z.number().positive().optional(),
-  /** NTK: extends the context by this factor through a larger base. */
+  /** Context extension factor of NTK scaling, which enlarges the base. */
   alpha: z.number().positive().optional(),
 });
 export type RopeScaling = z.infer<typeof RopeScaling>;
 
-/** RoPE of one kind of layers. */
+/** RoPE of the layers of one type. */
 export const LayerRope = z.looseObject({
   rope_theta: positive.optional(),
   rope_scaling: RopeScaling.nullish(),
   partial_rotary_factor: share.nullish(),
 });
 
-/** Newer configurations write numbers that JSON lacks, such as infinity, as an object. */
+/** A number, or an object in place of one that JSON lacks: newer configurations write infinity so. */
 const limit = z.union([
   z.number(),
   z.literal(Infinity),
@@ -67,15 +67,15 @@ export const BaseConfig = z.looseObject({
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
   rms_norm_eps: positive.default(1e-6),
-  /** Added to the weights of norms in place of the architecture's offset: GGUF files store the sum. */
+  /** Offset of norm weights, in place of the architecture's: 0 for GGUF files, which store the sum. */
   norm_offset: z.number().nullish(),
   vocab_size: count,
   max_position_embeddings: count.nullish(),
   rope_theta: positive.default(10_000),
   rope_scaling: RopeScaling.nullish(),
-  /** Fraction of a head's features that RoPE rotates; the first ones. */
+  /** Fraction of a head's features, from the first one on, that RoPE rotates. */
   partial_rotary_factor: share.nullish(),
-  /** RoPE of layers with a window, if it differs. */
+  /** RoPE of layers with a window, if it differs from the other layers'. */
   sliding_rope: LayerRope.nullish(),
   sliding_window: z.int().nullish(),
   layer_types: layerTypes("full_attention", "sliding_attention").nullish(),
@@ -83,18 +83,18 @@ export const BaseConfig = z.looseObject({
 });
 export type BaseConfig = z.infer<typeof BaseConfig>;
 
-/** Replaces the attention keys in models without attention: files have 0 heads, or leave the keys out. */
+/** Relaxes the attention keys for models without attention, whose files have 0 heads or leave the keys out. */
 export const withoutAttention = {
   num_attention_heads: integer.default(0),
   num_key_value_heads: integer.nullish(),
 };
 
-/** Our keys -> a family's names for them. */
+/** Maps our keys to a family's names for them. */
 export type Keys = Readonly<Record<string, string>>;
 
 export type Defaults = Readonly<Record<string, number | boolean>>;
 
-/** Parses the configuration, or throws one line that names the wrong key. */
+/** Parses the configuration. Throws one line that names the first wrong key. */
 export function parseConfig<T extends z.ZodType>(
   schema: T,
   config: unknown,
@@ -116,19 +116,19 @@ export function parseConfig<T extends z.ZodType>(
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Layer types that transformers 5 has renamed. */
+/** Layer types that transformers 5 has renamed, with their new names. */
 const renamedTypes = new Map<unknown, string>([
   ["mamba", "linear_attention"],
   ["attention", "full_attention"],
 ]);
 
-/** Keys under which transformers 5 saves these. */
+/** Our keys -> the keys that transformers 5 saves, for error messages. */
 const savedAs: Keys = {
   rope_scaling: "rope_parameters",
   sliding_rope: "rope_parameters.sliding_attention",
 };
 
-/** Keys with the same meaning: a family reads one of them, transformers 5 may save another. */
+/** Keys with the same meaning. A family reads one of them, while transformers 5 may save another. */
 const synonyms = [
   ["n_routed_experts", "num_experts", "num_local_experts"],
   ["num_experts_per_tok", "num_experts_per_token"],
@@ -139,8 +139,8 @@ const synonyms = [
 ];
 
 /**
- * The configuration under the keys that authors publish, with transformers 5's names of layer types. transformers 5
- * saves everything about RoPE in rope_parameters, flat or by layer type.
+ * Converts keys that transformers 5 saves to those that authors publish, and layer types to transformers 5's names.
+ * transformers 5 saves everything about RoPE in rope_parameters, flat or by layer type.
  */
 function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   const config: Record<string, unknown> = rest;
@@ -166,7 +166,7 @@ function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   };
 }
 
-/** Sizes of attention, which every architecture has. */
+/** Configuration keys from which heads and head size follow. */
 export type HeadConfig = Pick<
   BaseConfig,
   "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
@@ -189,13 +189,13 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
   return { heads, kvHeads, headDim };
 }
 
-/** Number of layers with their own keys and values, if the last `sharing` layers read those of others. */
+/** Returns how many layers write keys and values, if the last `sharing` layers read those of earlier ones. */
 export function kvOwnersOf(layers: number, sharing: number, key: string): number {
   if (sharing < layers) return layers - sharing;
   throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
-/** Window of a layer, from layer_types or else the architecture; undefined for full attention. */
+/** Returns a layer's window by layer_types, or by `slides` if that is missing; undefined for full attention. */
 export function windowOf(
   { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
   layer: number,

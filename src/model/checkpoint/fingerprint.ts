@@ -1,5 +1,5 @@
-// Tells whether two machines have the same model: hashes its configuration, its tensors' names and shapes, and a few
-// bytes of each tensor. Hashing all bytes would take minutes.
+// Hashes a model, to tell whether two machines have the same one: its configuration, its tensors' names and shapes,
+// and a few bytes of each tensor. Hashing all bytes would take minutes.
 import { createHash } from "node:crypto";
 import type { Checkpoint } from "./checkpoint.ts";
 

@@ -1,5 +1,5 @@
-// Folders quantized by other tools, in MLX's layout: `name`.weight, `name`.scales and `name`.biases, or one dense
-// `name`.weight if MLX has no lossless layout. Tensors are converted when they are read.
+// Converts folders quantized by other tools to MLX's layout: `name`.weight, `name`.scales and `name`.biases, or one
+// dense `name`.weight if MLX has no lossless layout. Tensors are converted when they are read.
 import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError, quoted } from "../../files/load-error.ts";
@@ -14,7 +14,7 @@ import type { StoredTensor } from "./stored/tensor.ts";
 
 type Config = Readonly<Record<string, unknown>>;
 
-/** Replaces a format's tensors by ones that MLX computes with. */
+/** Replaces the folder's tensors of a format by ones that MLX computes with. */
 type Format = (config: unknown, tensors: Tensors) => void;
 
 function format<T extends z.ZodType>(
@@ -28,7 +28,7 @@ function format<T extends z.ZodType>(
   };
 }
 
-/** By quantization_config.quant_method. */
+/** Formats by quantization_config.quant_method. */
 const formats = new Map<string, Format>([
   ["awq", format(AwqConfig, awq)],
   ["bitnet", format(BitnetConfig, bitnet)],
@@ -36,11 +36,11 @@ const formats = new Map<string, Format>([
   ["fbgemm_fp8", format(Fp8Config, fp8)],
   ["fp8", format(Fp8Config, fp8)],
   ["gptq", format(GptqConfig, gptq)],
-  // OpenAI's mxfp4: its architecture rearranges the tensors.
+  // OpenAI's mxfp4 needs no conversion here: its architecture rearranges the tensors.
   ["mxfp4", () => {}],
 ]);
 
-/** The tensors under MLX's names and in its layouts. */
+/** Returns the tensors under MLX's names and in MLX's layouts. */
 export function asMlxLayout(
   config: Config,
   tensors: ReadonlyMap<string, StoredTensor>,
@@ -61,7 +61,7 @@ export function asMlxLayout(
   return converted;
 }
 
-/** MLX's folders have `quantization`, repeated as quantization_config for other readers. */
+/** Returns another tool's quantization; undefined for MLX's folders, which have `quantization` too. */
 function quantizationOf(config: Config): Config | undefined {
   if (isObject(config.quantization)) return undefined;
   const text = isObject(config.text_config) ? config.text_config : {};

@@ -6,26 +6,26 @@ import { computedNumbers, computedWords, fieldAt, putField, Scratch, wordsOf } f
 import { expectTensor } from "./folder-tensors.ts";
 
 export type AffineSource = {
-  /** Stem of the names: `name`.weight, `name`.scales, `name`.biases. */
+  /** Stem of the tensors' names: `name`.weight, `name`.scales, `name`.biases. */
   name: string;
   outputs: number;
   inputs: number;
-  /** Groups per row in the file. */
+  /** Quantization groups per row in the file. */
   groups: number;
   bits: number;
-  /** In MLX's layout: (outputs, words). */
+  /** Quantized weights in MLX's layout: (outputs, words). */
   weight: StoredTensor;
-  /** Scales of `count` rows from `first` on, (count, groups), and the quantized value that stands for zero. */
+  /** Reads scales, and zero points (the q that means 0), of `count` rows from `first` on: (count, groups). */
   scales(first: number, count: number): Float32Array;
   zeros(first: number, count: number): ArrayLike<number>;
 };
 
-/** Group sizes of MLX's products. */
+/** Group sizes that MLX's products support, largest first. */
 const groupSizes = [128, 64, 32];
 
 export function affineTensors(source: AffineSource): StoredTensor[] {
   const { name, outputs, inputs, groups, weight, scales, zeros } = source;
-  // A larger group becomes several of MLX's with the same scale.
+  // Splits a larger group into several of MLX's with the same scale.
   const size = groupSizes.find((known) => (inputs / groups) % known === 0);
   if (!size) {
     throw new LoadError(
@@ -61,7 +61,7 @@ export function affineTensors(source: AffineSource): StoredTensor[] {
 const orderWords = new Scratch();
 const rowWords = new Scratch();
 
-/** Group of each input (`g_idx`); undefined if the inputs of every group are adjacent. */
+/** Returns each input's group (`g_idx`), or undefined if the inputs of every group are adjacent. */
 export function groupsOf(
   order: StoredTensor,
   inputs: number,
@@ -78,8 +78,8 @@ export function groupsOf(
 }
 
 /**
- * A matrix whose groups are not contiguous (act-order): sorts columns by group and stores the input of each column in
- * `name`.input_order. `wordsOfRow` reads a row of the file's weight.
+ * Converts a matrix whose groups are not contiguous (act-order): sorts columns by group and stores the input of each
+ * column in `name`.input_order. `wordsOfRow` reads a row of the file's weight.
  */
 export function orderedTensors(
   source: AffineSource,
@@ -116,12 +116,12 @@ export function orderedTensors(
   return [...affineTensors({ ...source, weight }), inputOrder];
 }
 
-/** Experts are stacked and heads are split, so their inputs cannot be reordered per matrix. */
+/** Tells whether a matrix is stacked (experts) or split (heads), and so cannot have its own order of inputs. */
 function isTakenApart(name: string): boolean {
   return /\.experts\.|\.kv_b_proj$/.test(name);
 }
 
-/** Dequantizes each weight with its input's group. */
+/** Dequantizes each weight with the scale and zero point of its input's group. */
 function dequantizedTensor(
   { name, outputs, inputs, groups, bits, scales, zeros }: AffineSource,
   groupOf: Uint32Array,

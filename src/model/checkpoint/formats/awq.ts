@@ -1,5 +1,5 @@
-// AWQ, as AutoAWQ writes it for its GEMM kernels: `qweight` (inputs, outputs / 8) and `qzeros` (groups, outputs / 8)
-// pack eight outputs per word, interleaved. MLX packs eight inputs, so 8 x 8 blocks are transposed.
+// Converts AWQ, as AutoAWQ writes it for its GEMM kernels: `qweight` (inputs, outputs / 8) and `qzeros` (groups,
+// outputs / 8) pack eight outputs per word, interleaved. MLX packs eight inputs, so 8 x 8 blocks are transposed.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -8,12 +8,12 @@ import { bandOf, columnNumbers, computedWords, Scratch, wordsOf } from "./comput
 import { expectTensor, expectWords, required, stemsOf, type Tensors } from "./folder-tensors.ts";
 
 export const AwqConfig = z.looseObject({
-  /** The kernels that the weights were packed for. */
+  /** Kernels that the weights were packed for. */
   version: z.string().nullish(),
 });
 type AwqConfig = z.infer<typeof AwqConfig>;
 
-/** Output of each field of a word, from the lowest bits on; and field of each output. */
+/** Maps the 4-bit fields of a word, lowest first, to outputs, and outputs to fields. */
 const outputOf = [0, 2, 4, 6, 1, 3, 5, 7];
 const fieldOf = [0, 4, 1, 5, 2, 6, 3, 7];
 
@@ -56,7 +56,7 @@ function matrix(name: string, tensors: Tensors): StoredTensor[] {
 const square = new Uint32Array(8);
 const eightRows = new Scratch();
 
-/** (inputs, outputs / 8) -> (outputs, inputs / 8) */
+/** Transposes 4-bit numbers, eight per word: (inputs, outputs / 8) -> (outputs, inputs / 8). */
 function transposed(packed: StoredTensor): StoredTensor {
   const [inputs, columns] = packed.shape as [number, number];
   const words = inputs / 8;
@@ -101,7 +101,7 @@ function swapFields(square: Uint32Array, i: number, j: number, shift: number, lo
 const zeroWords = new Scratch();
 const zeroNumbers = new Scratch();
 
-/** (count, groups) */
+/** Reads the zero points of `count` outputs: (count, groups). */
 function zerosOf(packed: StoredTensor, first: number, count: number): Float32Array {
   const [groups, columns] = packed.shape as [number, number];
   const words = wordsOf(packed, zeroWords);

@@ -1,5 +1,5 @@
-// BitNet's ternary weights: `weight` (outputs / 4, inputs) packs 2 bits of four rows, which are a quarter of the
-// matrix apart; `weight_scale` is one number. They are loaded with 4 bits, for which all devices have a product.
+// Converts BitNet's ternary weights: `weight` (outputs / 4, inputs) packs four 2-bit rows, a quarter of the matrix
+// apart; `weight_scale` is one number. They are loaded with 4 bits, for which all devices have a product.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -8,7 +8,7 @@ import { computedWords, readNumbers, Scratch } from "./computed.ts";
 import { required, stemsOf, type Tensors } from "./folder-tensors.ts";
 
 export const BitnetConfig = z.looseObject({
-  /** "autobitlinear" multiplies by the scale, "bitlinear" divides by it. */
+  /** How the scale applies: "autobitlinear" multiplies by it, "bitlinear" divides by it. */
   linear_class: z.enum(["bitlinear", "autobitlinear"]).nullish(),
   quantization_mode: z.string().nullish(),
 });
@@ -74,7 +74,7 @@ function matrix(
       readNumbers(scale, 0, made.subarray(0, 1), scaleBytes);
       return made.fill(multiplies ? made[0]! : 1 / made[0]!);
     },
-    // A weight of 0 is stored as 1.
+    // The zero point is 1, because -1, 0 and 1 are stored as 0, 1 and 2.
     zeros: (_, count) => zeroNumbers.numbers(count).fill(1),
   });
 }

@@ -1,6 +1,6 @@
-// compressed-tensors, as llm-compressor writes it for vLLM. A matrix's tensors determine its format: `weight_packed`
-// is a stream of integers or of pairs of 4-bit floats, `weight` has 8-bit integers or floats; with a `weight_scale`
-// per group, row or matrix, and a `weight_zero_point` if it is asymmetric.
+// Converts compressed-tensors, as llm-compressor writes it for vLLM. A matrix's tensors determine its format:
+// `weight_packed` is a stream of integers or of pairs of 4-bit floats, `weight` has 8-bit integers or floats; with a
+// `weight_scale` per group, row or matrix, and a `weight_zero_point` if it is asymmetric.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -19,7 +19,7 @@ import { matrix as floatMatrix } from "./fp8.ts";
 
 const side = z.int().positive();
 
-/** [128, 128], which earlier versions wrote as "128x128". */
+/** Parses "128x128", as earlier versions wrote the block size [128, 128]. */
 const sides = (value: unknown) =>
   typeof value === "string" ? value.split("x").map(Number) : value;
 const BlockStructure = z.preprocess(sides, z.tuple([side, side]).nullish());
@@ -37,7 +37,7 @@ export const CompressedTensorsConfig = z.looseObject({
 });
 type CompressedTensorsConfig = z.infer<typeof CompressedTensorsConfig>;
 
-/** Supported formats; others use the same tensor names for other layouts. */
+/** Formats that we support. The others use the same tensor names for other layouts. */
 const formats = [
   "dense",
   "naive-quantized",
@@ -73,7 +73,7 @@ export function compressedTensors(config: CompressedTensorsConfig, tensors: Tens
 
 const shapeBytes = new Scratch();
 
-/** Unpacked rows and columns. */
+/** Reads the matrix's shape before packing: rows and columns. */
 function shapeIn(stored: StoredTensor): [number, number] {
   expectTensor(stored, [2], ["I64", "I32"]);
   const words = wordsOf(stored, shapeBytes);
@@ -104,7 +104,7 @@ function packedMatrix(name: string, tensors: Tensors): StoredTensor[] {
   return orderedTensors(source, groupOf, wordsOfRow);
 }
 
-/** Integers are stored with an offset, so the middle one is zero unless there are zero points. */
+/** Describes a matrix of integers, which are stored with an offset: without zero points the middle means 0. */
 function affineSource(
   name: string,
   { outputs, inputs, bits }: { outputs: number; inputs: number; bits: number },
@@ -146,7 +146,7 @@ const zeroNumbers = new Scratch();
 const zeroWords = new Scratch();
 const zeroColumn = new Scratch();
 
-/** Zero points are integers (outputs, groups), or packed like weights, but along the outputs. */
+/** Returns a reader of zero points: integers (outputs, groups), or packed like weights, but along the outputs. */
 function zeroReader(
   stored: StoredTensor,
   { outputs, groups, bits }: { outputs: number; groups: number; bits: number },
@@ -178,7 +178,7 @@ function zeroReader(
   };
 }
 
-/** mxfp4, or nvfp4, which has one more scale for the whole tensor. */
+/** Converts mxfp4, or nvfp4, which has a further scale for the whole tensor. */
 function floatPairs(
   name: string,
   packed: StoredTensor,
@@ -214,7 +214,7 @@ function plainMatrix(
   return affineTensors(affineSource(name, sizes, unsigned(weight), scale, zeroPoints));
 }
 
-/** Signed bytes to MLX's unsigned ones: flipping the sign bit adds 128. */
+/** Converts signed bytes to MLX's unsigned ones: flipping the sign bit adds 128. */
 function unsigned(weight: StoredTensor): StoredTensor {
   const [outputs, inputs] = weight.shape as [number, number];
   return computedWords({

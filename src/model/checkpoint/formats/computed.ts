@@ -1,13 +1,13 @@
-// Tensors computed row by row as they are read, from a file's tensors in another layout. Buffers are reused for every
-// piece: garbage that is not collected yet occupies memory too.
+// Makes tensors that are computed row by row as they are read, from a file's tensors in another layout. Buffers are
+// reused for every piece, because garbage that is not collected yet occupies memory too.
 import { dequantize } from "../../../files/gguf-quants.ts";
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 
-/** Bytes computed at a time. */
+/** Maximum bytes computed at a time. */
 const PIECE_BYTES = 2 ** 20;
 
-/** Bytes read at a time of a matrix that is read by columns. */
+/** Bytes of a matrix that are read at a time when it is read by columns. */
 const BAND_BYTES = 2 ** 22;
 
 /** A reusable buffer; each call overwrites the previous contents. */
@@ -31,7 +31,7 @@ export class Scratch {
 type Computed<T> = {
   name: string;
   shape: readonly number[];
-  /** Fills `target` with `count` rows from `first` on. */
+  /** Fills `target` with `count` rows, from row `first` on. */
   fill(target: T, first: number, count: number): void;
 };
 
@@ -53,7 +53,7 @@ export function computedWords({ fill, ...made }: Computed<Uint32Array>): StoredT
 
 const piece = new Scratch();
 
-/** Elements have 4 bytes. A computed tensor must not be computed from another one: they share the buffer. */
+/** Makes a tensor of 4-byte elements. It must not be computed from another one, which uses the same buffer. */
 function computed(
   format: "F32" | "U32",
   { name, shape, fill }: Computed<Uint8Array<ArrayBuffer>>,
@@ -64,7 +64,7 @@ function computed(
   const read = (offset: number, target: Uint8Array) => {
     for (let done = 0; done < target.length; ) {
       const first = Math.floor((offset + done) / rowBytes);
-      // The first and the last row may be read in part.
+      // Skips bytes within the first row, because the first and the last row may be read in part.
       const within = (offset + done) % rowBytes;
       const wanted = Math.ceil((within + target.length - done) / rowBytes);
       const count = Math.min(step, wanted);
@@ -84,7 +84,7 @@ const bandBytes = new Scratch();
 let band: (Band & { of: StoredTensor }) | undefined;
 
 /**
- * Reads columns of a matrix of words (rows, columns), and as many of the following ones as one read is worth. The
+ * Reads columns of a matrix of words (rows, columns), together with the columns after them that fit BAND_BYTES. The
  * word at (row, column) is words[row * count + column - first]. Keeps the last band, because reads continue with the
  * next columns.
  */
@@ -104,7 +104,7 @@ export function bandOf(stored: StoredTensor, first: number, count: number): Band
   return band;
 }
 
-/** All words of a small tensor. */
+/** Reads all words of a small tensor. */
 export function wordsOf(stored: StoredTensor, scratch: Scratch): Uint32Array {
   const bytes = scratch.bytes(stored.bytes);
   stored.read(0, bytes);
@@ -141,7 +141,7 @@ export function fieldAt(words: Uint32Array, start: number, index: number, bits: 
   return value & (2 ** bits - 1);
 }
 
-/** Writes such a field; its bits must be 0. */
+/** Writes a field of a bit stream; the field's bits must be 0 before. */
 export function putField(
   words: Uint32Array,
   start: number,

@@ -1,10 +1,10 @@
-// 4- and 8-bit floats with a scale per block. MLX has layouts only for the MX formats, so others are dequantized at
-// load.
+// Converts 4- and 8-bit floats with a scale per block. MLX has layouts only for the MX formats, so other formats are
+// dequantized at load.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { computedNumbers, readNumbers, Scratch } from "./computed.ts";
 
-/** Values of each format, by bit pattern. */
+/** Tables of each float format's values, by bit pattern. */
 const e4m3 = Float32Array.from({ length: 256 }, (_, byte) => {
   const sign = byte & 0x80 ? -1 : 1;
   const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
@@ -13,12 +13,12 @@ const e4m3 = Float32Array.from({ length: 256 }, (_, byte) => {
   return sign * (1 + fraction / 8) * 2 ** (exponent - 7);
 });
 
-/** The upper byte of an f16. */
+/** e5m2 is the upper byte of a float16. */
 const e5m2 = Float32Array.from(
   new Float16Array(Uint16Array.from({ length: 256 }, (_, byte) => byte << 8).buffer),
 );
 
-/** An exponent without mantissa. */
+/** e8m0 is a power of two: an exponent without mantissa. */
 const e8m0 = Float32Array.from({ length: 256 }, (_, byte) =>
   byte === 255 ? Number.NaN : 2 ** (byte - 127),
 );
@@ -38,7 +38,7 @@ const scaleFloats = new Map<StoredTensor["format"], Float32Array>([
 
 const scaleBytes = new Scratch();
 
-/** Scales may be 8-bit floats themselves. */
+/** Reads scales as float32; they may be 8-bit floats. */
 function readScales(stored: StoredTensor, first: number, target: Float32Array): void {
   const values = scaleFloats.get(stored.format);
   if (!values) {
@@ -55,7 +55,7 @@ export type Block = readonly [rows: number, columns: number];
 
 type Grid = { block: Block; perRow: number; perMatrix: number };
 
-/** Layout of scales over matrices (..., rows, columns): per tensor, per row, or per block. */
+/** Finds how scales divide matrices (..., rows, columns): one per tensor, per row, or per block. */
 function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefined): Grid {
   const [rows, columns] = weight.shape.slice(-2) as [number, number];
   const count = scale.shape.reduce((a, b) => a * b, 1);
@@ -76,7 +76,7 @@ function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefi
 const weightBytes = new Scratch();
 const rowScales = new Scratch();
 
-/** Dequantizes 8-bit weights. */
+/** Dequantizes 8-bit weights to float32. */
 export function scaledFloats(
   weight: StoredTensor,
   scale: StoredTensor,
@@ -113,7 +113,7 @@ export function scaledFloats(
   });
 }
 
-/** MX weights keep their format: 32 weights of 8 or 4 bits per exponent; MLX reads the bytes as words. */
+/** Keeps the format of MX weights: 32 weights of 8 or 4 bits per exponent. MLX reads the bytes as words. */
 export function mxTensors(name: string, weight: StoredTensor, scale: StoredTensor): StoredTensor[] {
   const shape = [...weight.shape.slice(0, -1), weight.shape.at(-1)! / 4];
   return [
@@ -122,15 +122,15 @@ export function mxTensors(name: string, weight: StoredTensor, scale: StoredTenso
   ];
 }
 
-/** Whether each 32 weights of a row share one exponent. */
+/** Tells whether each 32 weights of a row share one exponent. */
 export function isMx(weight: StoredTensor, scale: StoredTensor, perByte: 1 | 2): boolean {
   const groups = [...weight.shape.slice(0, -1), (weight.shape.at(-1)! * perByte) / 32];
   return ["F8_E8M0", "U8"].includes(scale.format) && scale.shape.join() === groups.join();
 }
 
 /**
- * Dequantizes pairs of 4-bit floats (outputs, inputs / 2): each times its group's scale, divided by the tensor's
- * scale.
+ * Dequantizes pairs of 4-bit floats (outputs, inputs / 2): each is multiplied by its group's scale and divided by the
+ * tensor's scale.
  */
 export function scaledPairs(
   name: string,

@@ -1,10 +1,10 @@
-// A folder's tensors by name. A format replaces its own tensors by ones that MLX computes with.
+// Finds and checks a folder's tensors by name. A format replaces tensors by ones that MLX computes with.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 
 export type Tensors = Map<string, StoredTensor>;
 
-/** Names of all matrices that have a tensor of this kind. */
+/** Returns the names of all matrices that have a tensor of this kind. */
 export function stemsOf(tensors: Tensors, kind: string): string[] {
   const ending = `.${kind}`;
   return [...tensors.keys()]
@@ -12,7 +12,7 @@ export function stemsOf(tensors: Tensors, kind: string): string[] {
     .map((name) => name.slice(0, -ending.length));
 }
 
-/** Removes a tensor from the map: its replacements have other names. */
+/** Removes a tensor from the map and returns it; undefined if the map has none. */
 export function takeFrom(tensors: Tensors, name: string): StoredTensor | undefined {
   const stored = tensors.get(name);
   tensors.delete(name);
@@ -46,7 +46,7 @@ export function expectWords({ name, shape, format }: StoredTensor): void {
   }
 }
 
-/** Tensors that scale or quantize activations, which stay unquantized here. */
+/** Names of tensors that scale or quantize activations. */
 const ofActivations =
   /(?:^|\.)(?:(?:input|output|activation)_(?:global_)?(?:scale|zero_point)|(?:[qkv]|kv|prob)_(?:scale|zero_point)|input_scale_ub)$/;
 

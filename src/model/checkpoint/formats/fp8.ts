@@ -1,5 +1,5 @@
-// FP8: 8-bit float weights, multiplied by `name`_scale_inv or `name`_scale per block (DeepSeek, Qwen, MiniMax), row
-// (fbgemm) or tensor (AutoFP8, Mistral).
+// Converts FP8: 8-bit float weights, multiplied by `name`_scale_inv or `name`_scale per block (DeepSeek, Qwen,
+// MiniMax), row (fbgemm) or tensor (AutoFP8, Mistral).
 import { z } from "zod";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { byteFloats, isMx, mxTensors, scaledFloats } from "./floats.ts";

@@ -1,6 +1,6 @@
-// GPTQ, as AutoGPTQ and GPTQModel write it: `qweight` (inputs * bits / 32, outputs) packs inputs, `qzeros` (groups,
-// outputs * bits / 32) packs outputs. Its words equal those of MLX's rows, so they are only transposed. With
-// act-order (`g_idx`), groups are not contiguous: columns are sorted by group.
+// Converts GPTQ, as AutoGPTQ and GPTQModel write it: `qweight` (inputs * bits / 32, outputs) packs inputs, `qzeros`
+// (groups, outputs * bits / 32) packs outputs. The words of `qweight` equal those of MLX's rows and are only
+// transposed. With act-order (`g_idx`), groups are not contiguous, and columns are sorted by group.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -16,12 +16,12 @@ import {
 } from "./folder-tensors.ts";
 
 export const GptqConfig = z.looseObject({
-  /** Before "gptq_v2", zeros are stored minus 1. */
+  /** Version of the format: before "gptq_v2", zero points are stored minus 1. */
   checkpoint_format: z.string().nullish(),
 });
 type GptqConfig = z.infer<typeof GptqConfig>;
 
-/** Added to a stored zero. */
+/** Offset to add to a stored zero point, by format. */
 const zeroOffsets = new Map([
   ["gptq", 1],
   ["gptq_v2", 0],
@@ -79,7 +79,7 @@ function matrix(name: string, tensors: Tensors, zeroOffset: number): StoredTenso
   return orderedTensors(source, groupOf, wordsOfRow);
 }
 
-/** (words, outputs) -> (outputs, words) */
+/** Transposes (words, outputs) to (outputs, words). */
 function transposed(packed: StoredTensor): StoredTensor {
   const [words, outputs] = packed.shape as [number, number];
   return computedWords({
@@ -87,7 +87,7 @@ function transposed(packed: StoredTensor): StoredTensor {
     shape: [outputs, words],
     fill: (target, first, count) => {
       const band = bandOf(packed, first, count);
-      // Writes few rows at a time, so that they stay in the cache.
+      // Writes few rows at a time, so that they stay in the CPU's cache.
       for (let from = 0; from < count; from += 16) {
         const to = Math.min(count, from + 16);
         for (let word = 0; word < words; word++) {
@@ -103,7 +103,7 @@ function transposed(packed: StoredTensor): StoredTensor {
 const zeroWordsRead = new Scratch();
 const zeroNumbers = new Scratch();
 
-/** (count, groups) */
+/** Reads the zero points of `count` outputs: (count, groups). */
 function zerosOf(
   packed: StoredTensor,
   bits: number,
@@ -118,7 +118,7 @@ function zerosOf(
   for (let group = 0; group < groups; group++) {
     for (let i = 0; i < count; i++) {
       const field = fieldAt(words, group * perGroup, first + i, bits);
-      // A zero of 0 was stored as the maximum.
+      // The sum wraps around, because a zero point of 0 was stored as the maximum.
       zeros[i * groups + group] = (field + offset) & mask;
     }
   }

@@ -1,8 +1,8 @@
-// Names and keys that several of llama.cpp's families share.
+// Lists tensor names and configuration keys that several of llama.cpp's families share.
 import type { Gguf } from "../../../files/gguf.ts";
 import type { GgufValues } from "./family.ts";
 
-/** Common names of shared experts and routing corrections. */
+/** Names of shared experts and of the routing correction. */
 export const besideRouter = {
   ffn_gate_shexp: "mlp.shared_experts.gate_proj",
   ffn_up_shexp: "mlp.shared_experts.up_proj",
@@ -10,7 +10,7 @@ export const besideRouter = {
   exp_probs_b: "mlp.gate.e_score_correction_",
 };
 
-/** Qwen's names: one shared expert with a gate. */
+/** Names of a single shared expert with a gate, as in Qwen. */
 export const sharedExpert = {
   ffn_gate_inp_shexp: "mlp.shared_expert_gate",
   ffn_gate_shexp: "mlp.shared_expert.gate_proj",
@@ -30,7 +30,7 @@ const scoreFunctions: Partial<Record<number, string>> = { 1: "softmax", 2: "sigm
 export const scoresOf = ({ optional }: GgufValues) =>
   scoreFunctions[optional("expert_gating_func") ?? 0] ?? undefined;
 
-/** DeepSeek's configuration keys, which many families use. */
+/** Reads DeepSeek's configuration keys, which many families use. */
 export function deepseekKeys({ optional }: GgufValues) {
   return {
     n_routed_experts: optional("expert_count"),
@@ -60,7 +60,7 @@ export function latentSizes({ optional, required }: GgufValues) {
     q_lora_rank: optional("attention.q_lora_rank"),
     kv_lora_rank: required("attention.kv_lora_rank"),
     qk_rope_head_dim: rotary,
-    // In files with a matrix per head, key_length and value_length are the latents' sizes.
+    // Prefers the _mla keys: files with a matrix per head give the latent's sizes as key_length and value_length.
     qk_nope_head_dim:
       (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
     v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
@@ -72,7 +72,7 @@ export const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.we
 export const hasCorrections = ({ tensors }: Gguf) =>
   tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
 
-/** Kind of each layer, by the first of these tensors that it has; the last entry is the default. */
+/** Returns each layer's kind, by the first of these tensors that the layer has; the last entry is the default. */
 export function kindsOf<T>(
   { tensors }: Gguf,
   { optional, required }: GgufValues,

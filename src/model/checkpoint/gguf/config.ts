@@ -29,7 +29,7 @@ const modelTypes = new Map([
   ["olmo2", "olmo2"],
 ]);
 
-/** Supported architectures of llama.cpp. */
+/** Names of llama.cpp's architectures that we support. */
 export const ggufArchitectures: readonly string[] = [...modelTypes.keys()].sort();
 
 /** Reads a tensor's numbers: some configuration values are stored as tensors. */
@@ -50,7 +50,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     hidden_size: hidden,
     num_hidden_layers: layers,
     num_nextn_predict_layers: further,
-    // If all layers have experts, the file may give only the experts' width.
+    // The file may give only the experts' width, if all layers have experts.
     intermediate_size:
       optional("feed_forward_length") ??
       optional("expert_feed_forward_length") ??
@@ -67,7 +67,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     partial_rotary_factor: partialRotaryFactor(values, headDim),
     sliding_window: window,
     tie_word_embeddings: !gguf.tensors.has("output.weight"),
-    // Only for architectures that have them.
+    // Set only for architectures whose configuration has layer types.
     layer_types: layerTypes(gguf, values, layers, window),
     num_experts: optional("expert_count"),
     num_local_experts: optional("expert_count"),
@@ -77,7 +77,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     decoder_sparse_step: 1,
     mlp_only_layers: [],
     no_rope_layer_interval: 4,
-    // Gemma's norms are 1 + weight; the file stores the sum.
+    // The file stores Gemma's norm weights with the 1 added.
     norm_offset: 0,
     query_pre_attn_scalar: queryScalar(values.modelType, layers, headDim, hidden / heads),
     rope_local_base_freq: optional("rope.freq_base_swa") ?? 10_000,
@@ -92,14 +92,14 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   };
 }
 
-/** Some models are stored as others: Olmo 3 as Olmo 2 with a window, Mixtral as Llama with experts. */
+/** Tells apart models that files store as others: Olmo 3 as Olmo 2 with a window, Mixtral as Llama with experts. */
 function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
   if (modelType === "olmo2" && window) return "olmo3";
   if (modelType === "llama" && optional("expert_count")) return "mixtral";
   return modelType;
 }
 
-/** The architecture, and readers of its keys. */
+/** Returns the file's architecture, and functions that read its keys. */
 function valuesIn({ metadata }: Gguf): Values {
   const architecture = metadata.get("general.architecture");
   const modelType = typeof architecture === "string" ? modelTypes.get(architecture) : undefined;
@@ -116,7 +116,7 @@ function valuesIn({ metadata }: Gguf): Values {
     return single(`${architecture}.${key}`, value);
   };
   const list = (key: string) => {
-    // A few keys have no architecture prefix.
+    // Tries the bare key first: a few keys have no architecture prefix.
     const named = metadata.has(key) ? key : `${architecture}.${key}`;
     const value = metadata.get(named);
     if (value === undefined) throw new LoadError(`the GGUF file has no ${named}`);
@@ -134,7 +134,7 @@ function valuesIn({ metadata }: Gguf): Values {
   return { architecture: architecture as string, modelType, optional, required, list };
 }
 
-/** Every layer has a tensor: rejects a larger count before a list of that length is allocated. */
+/** Returns the number of layers. Rejects more layers than tensors before a list of that length is allocated. */
 function layerCount({ tensors }: Gguf, { architecture, required }: Values): number {
   const layers = required("block_count");
   if (Number.isInteger(layers) && layers > 0 && layers <= tensors.size) return layers;
@@ -166,7 +166,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   if (isScaled && (single || long)) {
     throw new LoadError("the GGUF file scales rotary positions twice: by factors and in metadata");
   }
-  // llama3's scaling, stored as a factor per frequency: longrope with equal short and long factors.
+  // Reads llama3's scaling, which is stored as a factor per frequency, as longrope with equal short and long factors.
   if (single) {
     const context = optional("context_length") ?? 131_072;
     return {
@@ -197,7 +197,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   });
 }
 
-/** yarn's parameters for families that deviate, or if the file has them. */
+/** Returns yarn's parameters if the file has them or the family deviates from the defaults. */
 function yarnGains({ architecture, optional }: Values) {
   if (architecture === "gpt-oss") return { truncate: false };
   const gain = optional("rope.scaling.yarn_log_multiplier");
@@ -210,17 +210,17 @@ function yarnGains({ architecture, optional }: Values) {
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
   if (rotated !== undefined && rotated < headDim) return rotated / headDim;
-  // These families rotate a part of each head by default.
+  // Sets 1 explicitly, because these families' configurations rotate a part of each head by default.
   return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 
-/** 0 means no window. */
+/** Returns the window, undefined for none; the file's 0 also means none. */
 function slidingWindow({ modelType, optional }: Values): number | undefined {
   const fallback = modelType === "gemma2" ? 4096 : undefined;
   return (optional("attention.sliding_window") ?? fallback) || undefined;
 }
 
-/** Period of the layers without a window. */
+/** Every n-th layer has no window. */
 const windowPeriods: Partial<Record<string, number>> = { gemma2: 2, gemma3_text: 6, olmo2: 4 };
 
 function layerTypes(
@@ -239,7 +239,7 @@ function layerTypes(
   );
 }
 
-/** Either a period, or a flag per layer. */
+/** Tells which layers have a window, from a period or a flag per layer. */
 function slidingLayers(key: string, pattern: GgufValue): (layer: number) => boolean {
   if (Array.isArray(pattern) || ArrayBuffer.isView(pattern)) {
     const list = Array.from(pattern as ArrayLike<unknown>, Boolean);
@@ -249,7 +249,7 @@ function slidingLayers(key: string, pattern: GgufValue): (layer: number) => bool
   return (layer) => period === 0 || layer % period < period - 1;
 }
 
-/** Missing in the file; llama.cpp also recognizes the one large model by its number of layers. */
+/** Returns query_pre_attn_scalar, which the file lacks. Like llama.cpp, tells the large model by its layers. */
 function queryScalar(modelType: string, layers: number, headDim: number, perHead: number) {
   if (modelType === "gemma2") return layers === 46 ? perHead : headDim;
   if (modelType === "gemma3_text") return layers === 62 ? perHead : headDim;
@@ -272,7 +272,7 @@ function numbersIn(key: string, value: Extract<GgufValue, object>): number[] {
 }
 
 function single(key: string, value: GgufValue): number {
-  // Some files have a number per layer where all layers must be equal.
+  // Accepts a list of equal numbers: some files have one per layer.
   const values = ArrayBuffer.isView(value) ? Array.from(value as Int32Array) : [value];
   const number = Number(values[0]);
   if (!Number.isFinite(number) || values.some((other) => Number(other) !== number)) {

@@ -1,4 +1,4 @@
-// llama.cpp's conversion of families with delta nets.
+// Describes llama.cpp's conversion of families with delta nets.
 import type { Gguf } from "../../../files/gguf.ts";
 import {
   besideRouter,
@@ -39,7 +39,7 @@ function deltaKeys({ optional, required }: GgufValues) {
   };
 }
 
-/** A delta net with a decay per feature (KDA), beside latent attention and experts. */
+/** Names of a delta net with a decay per feature (KDA), latent attention and experts. */
 const kdaNames = {
   ...besideRouter,
   ...latentNames,
@@ -142,7 +142,7 @@ export const deltaFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: kimiKeys,
     },
   ],
-  // The first converters fused queries, keys, values and gates.
+  // The first converters put queries, keys, values and gates in one matrix.
   [
     "qwen3next",
     {

@@ -1,4 +1,4 @@
-// llama.cpp's conversion of families with experts.
+// Describes llama.cpp's conversion of families with experts.
 import type { Gguf } from "../../../files/gguf.ts";
 import {
   besideRouter,
@@ -23,7 +23,7 @@ function latentKeys(values: GgufValues) {
   };
 }
 
-/** The last layer with experts. */
+/** Returns the index of the last layer with experts. */
 function lastSparse({ tensors }: Gguf): number | undefined {
   const found = tensors.keys().flatMap((name) => {
     const [, layer] = /^blk\.(\d+)\.ffn_gate_inp\.weight$/.exec(name) ?? [];
@@ -32,7 +32,7 @@ function lastSparse({ tensors }: Gguf): number | undefined {
   return [...found].sort((a, b) => b - a)[0];
 }
 
-/** Names of head norms. */
+/** Long names of head norms. */
 const longNorms = {
   attn_q_norm: "self_attn.query_layernorm",
   attn_k_norm: "self_attn.key_layernorm",
@@ -120,7 +120,7 @@ export const expertFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: (values) => ({ ...deepseekKeys(values), norm_topk_prob: false }),
     },
   ],
-  // DeepSeek V2 and V3, Kimi K2 and GLM 4.7 Flash.
+  // Used by DeepSeek V2 and V3, Kimi K2 and GLM 4.7 Flash.
   [
     "deepseek2",
     {

@@ -1,4 +1,4 @@
-// llama.cpp's conversion of each family: names, metadata, order of rows. By default as for Llama.
+// Describes llama.cpp's conversion of each family: names, metadata, order of rows. Omitted fields are as for Llama.
 import { hasNorms } from "./common.ts";
 import { deltaFamilies } from "./delta.ts";
 import { expertFamilies } from "./experts.ts";
@@ -6,16 +6,16 @@ import type { GgufFamily } from "./family.ts";
 import { layeredFamilies } from "./layered.ts";
 import { recurrentFamilies } from "./recurrent.ts";
 
-/** The file names the norm after attention or MLP only "post". */
+/** Names of norms after attention or MLP in files that call them only "post". */
 const behind = {
   post_attention_norm: "post_attention_layernorm",
   post_ffw_norm: "post_feedforward_layernorm",
 };
 
-/** Gate and up in one matrix. */
+/** Name of a matrix with both gate and up. */
 const joinedHalves = { ffn_up: "mlp.gate_up_proj" };
 
-/** The converter has put rows in our order; the authors' files have another one. */
+/** Tells the architecture that the converter has put rows in our order, unlike the authors' files. */
 const rowsInOrder = { rows_in_order: true };
 
 const innerSize: GgufFamily["config"] = ({ required }) => ({
@@ -155,7 +155,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
         attn_kv_b: "self_attn.kv_b_proj",
       },
       config: ({ required }) => ({
-        // Missing in the file; llama.cpp also has constants for the only model.
+        // The file lacks these; llama.cpp has constants for the only model, too.
         scale_emb: 12,
         scale_depth: 1.4,
         dim_model_base: 256,
@@ -175,7 +175,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       config: ({ optional }) => {
         const [beta, base] = [optional("attention.temperature_scale"), optional("rope.freq_base")];
         return {
-          // Without a temperature the model is a Mistral.
+          // A file without a temperature is a Mistral, not a Ministral.
           ...(beta === undefined && { model_type: "mistral" }),
           rope_parameters: {
             rope_theta: base,
@@ -261,7 +261,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       modelType: "stablelm",
       names: { attn_q_norm: "self_attn.q_layernorm", attn_k_norm: "self_attn.k_layernorm" },
       config: (_, gguf) => ({
-        // The file's flag is wrong in some models.
+        // Not read from the file, whose flag is wrong in some models.
         use_parallel_residual: !gguf.tensors.has("blk.0.ffn_norm.weight"),
         qk_layernorm: hasNorms(gguf),
       }),

@@ -1,33 +1,33 @@
-// How llama.cpp's converter writes a family's files. By default as for Llama.
+// Describes how llama.cpp's converter writes a family's files. What a family leaves out is as for Llama.
 import type { Gguf } from "../../../files/gguf.ts";
 
-/** Metadata under the architecture's prefix. */
+/** Reads metadata whose keys have the architecture's prefix. */
 export type GgufValues = {
   architecture: string;
   modelType: string;
   optional(key: string): number | undefined;
   required(key: string): number;
-  /** One number per layer. */
+  /** Reads a list with one number per layer. */
   list(key: string): number[];
 };
 
 export type GgufFamily = {
-  /** Hugging Face's model_type. */
+  /** Value of Hugging Face's model_type. */
   modelType: string;
-  /** Other model types that `config` may set, with the same names. */
+  /** Further model types that `config` may return, with the same names. */
   others?: readonly string[];
-  /** Names in a block -> Hugging Face's, if they differ from the common ones. */
+  /** Names of tensors in a layer -> Hugging Face's, if they differ from the common ones. */
   names?: Readonly<Record<string, string>>;
-  /** The same for names outside of blocks. */
+  /** Names of tensors outside of layers -> Hugging Face's. */
   outside?: Readonly<Record<string, string>>;
-  /** Rows of queries and keys are stored as pairs. */
+  /** Whether rows of queries and keys are stored as pairs, for interleaved RoPE. */
   isPaired?: boolean;
-  /** Value heads of delta nets are interleaved: the first of each key head, then the second of each. */
+  /** Whether value heads of delta nets are interleaved: the first of each key head, then the second of each. */
   isTiled?: boolean;
-  /** Heads and widths differ by layer: the configuration takes the maximum. */
+  /** Whether heads and widths differ by layer. The configuration then gets the maximum. */
   isUneven?: boolean;
-  /** Period of the layers without a window. */
+  /** Every n-th layer has no window. */
   windowPeriod?: number;
-  /** Additional configuration keys. */
+  /** Returns additional configuration keys. */
   config?: (values: GgufValues, gguf: Gguf) => Readonly<Record<string, unknown>>;
 };

@@ -1,11 +1,11 @@
-// llama.cpp's conversion of families whose layers differ.
+// Describes llama.cpp's conversion of families whose layers differ.
 import type { Gguf } from "../../../files/gguf.ts";
 import { besideRouter, deepseekKeys, kindsOf, sharedExpert } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
 const sparseOrDense = { "ffn_gate_inp.weight": true, "": false };
 
-/** Head counts of layers with and without a window. */
+/** Returns the head counts of layers with and without a window. */
 function headsByWindow({ list }: GgufValues) {
   const slides = list("attention.sliding_window_pattern").map(Boolean);
   const [near, far] = [slides.indexOf(true), slides.indexOf(false)];
@@ -19,7 +19,7 @@ function headsByWindow({ list }: GgufValues) {
   };
 }
 
-/** Layers with a window have their own KV heads, sinks and RoPE. */
+/** Reads MiMo's keys: layers with a window have their own KV heads, sinks and RoPE. */
 function mimoKeys(values: GgufValues, gguf: Gguf) {
   const { optional, required } = values;
   const { slides, nearKv, farKv } = headsByWindow(values);
@@ -62,7 +62,7 @@ function stepKeys(values: GgufValues, gguf: Gguf) {
     attention_other_setting: { num_attention_heads: near, num_attention_groups: nearKv },
     use_head_wise_attn_gate: gguf.tensors.has("blk.0.attn_gate.weight"),
     rope_theta: slides.map((isNear) => (isNear ? (localTheta ?? theta) : theta)),
-    // Missing in the file; as in llama.cpp, layers without a window rotate half of a head, and only they are scaled.
+    // The file lacks both: as in llama.cpp, layers without a window rotate half of a head, and only they are scaled.
     partial_rotary_factors: slides.map((isNear) => (isNear ? 1 : 0.5)),
     yarn_only_types: ["full_attention"],
     moe_num_experts: optional("expert_count"),
@@ -76,7 +76,7 @@ function stepKeys(values: GgufValues, gguf: Gguf) {
   };
 }
 
-/** Gemma's norms before and after each part. */
+/** Names of Gemma's norms before and after attention and MLP. */
 const gemmaNames = {
   post_attention_norm: "post_attention_layernorm",
   ffn_norm: "pre_feedforward_layernorm",
@@ -107,7 +107,7 @@ function gemma3nKeys(values: GgufValues, gguf: Gguf) {
   return {
     ...gemmaKeys(values, gguf),
     intermediate_size: list("feed_forward_length"),
-    // -Infinity in the file means no threshold.
+    // Converts -Infinity, which means no threshold.
     activation_deviations: ArrayBuffer.isView(scales)
       ? Array.from(scales as Float32Array, (each) => (Number.isFinite(each) ? each : null))
       : undefined,
@@ -141,7 +141,7 @@ function gemma4Keys(values: GgufValues, gguf: Gguf) {
   };
 }
 
-/** Missing in the file; as in llama.cpp: the chunk size, and the model without norms. */
+/** Adds keys that the file lacks, as llama.cpp does: the chunk size, and which model has no head norms. */
 function llama4Keys({ optional, required }: GgufValues) {
   const isPlain = optional("attention.sliding_window") === 0;
   return {
@@ -153,7 +153,7 @@ function llama4Keys({ optional, required }: GgufValues) {
   };
 }
 
-/** Missing in the file; as in llama.cpp: every fourth layer, from the first on, has no window. */
+/** Adds layer types, which the file lacks: as in llama.cpp, layers 0, 4, 8 ... have no window. */
 function lagunaKeys(values: GgufValues, gguf: Gguf) {
   const { optional, required, list } = values;
   const window = optional("attention.sliding_window");

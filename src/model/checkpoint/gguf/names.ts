@@ -28,7 +28,7 @@ const inBlock = new Map([
   ["ffn_down_exps", "mlp.switch_mlp.down_proj"],
 ]);
 
-/** With norms before and after each part, ffn_norm is the one before. */
+/** Names for families with norms before and after attention and MLP: ffn_norm is the one before the MLP. */
 const gemma = new Map([
   ["post_attention_norm", "post_attention_layernorm"],
   ["ffn_norm", "pre_feedforward_layernorm"],
@@ -40,7 +40,7 @@ const olmo = new Map([
   ["post_ffw_norm", "post_feedforward_layernorm"],
 ]);
 
-/** Architectures that use a name for something else. */
+/** Names that differ by model_type. */
 const special = new Map([
   ["phi3", new Map([["ffn_up", "mlp.gate_up_proj"]])],
   ["gemma2", gemma],
@@ -58,17 +58,17 @@ const specialOutside = new Map(
   ),
 );
 
-/** Already read into the configuration, or derived from it. */
+/** Tensors that were read into the configuration, or are derived from it. */
 const ignored =
   /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.(?:attn_rot_embd|nextn\.\w+))\.weight$/;
 
 /**
- * Undefined for tensors that no architecture reads, such as precomputed frequencies. An unknown name is kept: loading
- * then fails with this name.
+ * Returns undefined for tensors that no architecture reads, such as precomputed frequencies. An unknown name is kept,
+ * so that loading fails with this name.
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  // A few names of norms end without a kind.
+  // The kind is optional, because a few names of norms end without one.
   const [, layer, part = "", kind = "weight"] =
     /^(?:blk\.(\d+)\.)?([\w.]+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   const own = special.get(modelType);
@@ -78,7 +78,7 @@ export function huggingFaceName(name: string, modelType: string): string | undef
       : (own?.get(`${part}.${kind}`) ?? own?.get(part) ?? inBlock.get(part));
   if (found === undefined) return name;
   const whole = layer === undefined ? found : `model.layers.${layer}.${found}`;
-  // A name ending in a full stop is complete; one ending in _ is completed by the kind.
+  // A name that ends in a full stop is complete; one that ends in _ is joined to the kind without a full stop.
   if (whole.endsWith(".")) return whole.slice(0, -1);
   return `${whole}${whole.endsWith("_") ? "" : "."}${kind}`;
 }
@@ -90,7 +90,7 @@ export function predictsFurther(name: string, config: GgufConfig): boolean {
   return layer >= layers && layer < layers + further;
 }
 
-/** model_types whose rows of queries and keys are stored as pairs. */
+/** Model types whose files store rows of queries and keys as pairs. */
 const paired = [
   "llama",
   "granite",
@@ -102,7 +102,7 @@ const paired = [
 
 type Order = (index: number) => number;
 
-/** Row of the file -> row of the tensor, if they differ. */
+/** Maps a row of the file to a row of the tensor; undefined if no rows are reordered. */
 export function rowOrder(
   name: string,
   shape: readonly number[],
@@ -112,8 +112,8 @@ export function rowOrder(
 }
 
 /**
- * GGUF files of the llama family store the rows of each query and key head as pairs for interleaved RoPE: (heads, D /
- * 2, 2). Hugging Face has the halves apart.
+ * Maps rows of the llama family's files, which store each query and key head as pairs for interleaved RoPE, (heads, D
+ * / 2, 2), to Hugging Face's two halves.
  */
 function pairedRows(name: string, shape: readonly number[], config: GgufConfig): Order | undefined {
   const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
@@ -126,12 +126,12 @@ function pairedRows(name: string, shape: readonly number[], config: GgufConfig):
   };
 }
 
-/** model_types whose value heads are interleaved by key head. */
+/** Model types whose value heads are interleaved by key head. */
 const tiled = Array.from(ggufFamilies.values(), (family) =>
   family.isTiled ? [family.modelType] : [],
 ).flat();
 
-/** Hugging Face has the value heads that share a key head side by side. */
+/** Maps interleaved value heads to Hugging Face's order, where heads that share a key head are side by side. */
 function groupedHeads(config: GgufConfig, headDim: number): Order {
   const keyHeads = Number(config.linear_num_key_heads);
   const each = Number(config.linear_num_value_heads) / keyHeads;
@@ -153,13 +153,13 @@ function tiledRows(
   const heads = Number(config.linear_num_value_heads);
   const headDim = Number(config.linear_value_head_dim);
   if (["ssm_alpha", "ssm_beta", "ssm_dt", "ssm_a"].includes(part)) return groupedHeads(config, 1);
-  // Queries and keys precede the values.
+  // Only values are reordered; queries and keys precede them.
   const before = part === "attn_gate" ? 0 : rows - heads * headDim;
   const order = groupedHeads(config, headDim);
   return (row) => (row < before ? row : before + order(row - before));
 }
 
-/** Input of each column of a matrix, if the columns are reordered. */
+/** Maps a column of a matrix to its input; undefined if no columns are reordered. */
 export function inputOrder(name: string, config: GgufConfig): Order | undefined {
   if (!tiled.includes(config.model_type) || !/\.ssm_out\.weight$/.test(name)) return undefined;
   return groupedHeads(config, Number(config.linear_value_head_dim));

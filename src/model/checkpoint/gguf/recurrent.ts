@@ -1,8 +1,8 @@
-// llama.cpp's conversion of families with Mamba, short convolutions or RWKV.
+// Describes llama.cpp's conversion of families with Mamba, short convolutions or RWKV.
 import { deepseekKeys, graniteExperts, hasCorrections, kindsOf } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
-/** A Mamba mixer's tensors; Mamba 2 has no projection of steps. */
+/** Names of a Mamba mixer's tensors. Mamba 1 adds a projection of steps, Mamba 2 only a bias. */
 const mambaNames = (mixer: string) => ({
   ssm_in: `${mixer}.in_proj`,
   ssm_conv1d: `${mixer}.conv1d`,
@@ -16,7 +16,7 @@ const mambaNames = (mixer: string) => ({
 const mamba1Names = (mixer: string) => ({ ...mambaNames(mixer), ssm_dt: `${mixer}.dt_proj` });
 const mamba2Names = (mixer: string) => ({ ...mambaNames(mixer), ssm_dt: `${mixer}.dt_` });
 
-/** Names of MLPs and experts in this part of a layer. */
+/** Names of an MLP's or experts' tensors, whose prefix is `part`. */
 const mlpNames = (part: string) => ({
   ffn_gate: `${part}.gate_proj`,
   ffn_up: `${part}.up_proj`,
@@ -27,16 +27,16 @@ const mlpNames = (part: string) => ({
   ffn_down_exps: `${part}.switch_mlp.down_proj`,
 });
 
-/** Heads of Mamba 2 layers. */
+/** Returns head count and head size of Mamba 2 layers. */
 function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number } {
   const heads = required("ssm.time_step_rank");
   return { heads, headDim: required("ssm.inner_size") / heads };
 }
 
-/** Models without attention have 0 heads in the file. */
+/** Configuration without head sizes: files of models without attention have 0 heads. */
 const noHeads = { num_key_value_heads: undefined, head_dim: undefined };
 
-/** RWKV's low-rank pairs of matrices, and the bias of the second. */
+/** Names of RWKV's low-rank pairs of matrices, and of the second one's bias. */
 const lowRankNames = (part: string) => ({
   [`time_mix_${part}0`]: `attn.${part}_lora.lora.2.bias.`,
   [`time_mix_${part}1`]: `attn.${part}_lora.lora.0`,
@@ -104,7 +104,7 @@ const nemotronKeys: GgufFamily["config"] = (values, gguf) => {
   };
 };
 
-/** Keys of Granite and Falcon. */
+/** Reads Mamba 2's sizes as Granite and Falcon name them. */
 function hybridKeys(values: GgufValues) {
   const { heads, headDim } = mamba2Heads(values);
   return {
@@ -127,9 +127,9 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: (values, { tensors }) => ({
         ...hybridKeys(values),
         mamba_rms_norm: tensors.has("blk.0.ssm_norm.weight"),
-        // llama.cpp applies the gate first.
+        // Like llama.cpp, applies the gate before the norm.
         mamba_norm_before_gate: false,
-        // The converter has multiplied all factors into the weights.
+        // These are 1, because the converter has multiplied all factors into the weights.
         embedding_multiplier: 1,
         lm_head_multiplier: 1,
       }),
@@ -206,7 +206,7 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: lfmKeys,
     },
   ],
-  // Falcon Mamba too.
+  // Also Falcon Mamba.
   [
     "mamba",
     {
@@ -285,9 +285,9 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
           mamba_d_state: values.required("ssm.state_size"),
           mamba_d_conv: values.required("ssm.conv_kernel"),
           mamba_enabled: isMamba.includes(true),
-          // The first attention layer is in the middle of a step.
+          // The first attention layer has index mamba_step / 2.
           mamba_step: Math.max(2, 2 * isMamba.indexOf(false)),
-          // The file has no windows.
+          // All attention layers are full, because the file has no windows.
           full_attention_idx: isMamba.flatMap((is, layer) => (is ? [] : [layer])),
         };
       },

@@ -11,13 +11,13 @@ const changes: readonly (readonly [RegExp, (stored: StoredTensor) => StoredTenso
   [/\.ssm_(d|norm\.weight)$/, flat],
 ];
 
-/** `name`: the name in the file. */
+/** Undoes the converter's change to this tensor, if any. `name` is the name in the file. */
 export function restored(name: string, stored: StoredTensor): StoredTensor {
   const [, change] = changes.find(([names]) => names.test(name)) ?? [];
   return change ? change(stored) : stored;
 }
 
-/** Splits a fused gate_up of experts into the names that other files have. */
+/** Splits experts' fused gate_up into the two tensors that other files have. */
 export function separated(name: string, stored: StoredTensor): [name: string, StoredTensor][] {
   const both = /(?<=\.ffn_)gate_up(?=_exps\.weight$)/;
   const [experts, rows, columns] = stored.shape;
@@ -36,20 +36,20 @@ export function separated(name: string, stored: StoredTensor): [name: string, St
 
 const sizeOf = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1);
 
-/** (channels, taps), in some files with axes of size 1 -> MLX's (channels, taps, 1) */
+/** Reshapes (channels, taps), in some files with axes of size 1, to MLX's (channels, taps, 1). */
 function convolution(stored: StoredTensor): StoredTensor {
   const taps = stored.shape.at(-1) ?? 1;
   return { ...stored, shape: [sizeOf(stored.shape) / taps, taps, 1] };
 }
 
-/** Removes axes of size 1 or of groups. */
+/** Flattens a tensor, whose further axes have size 1 or divide it into groups. */
 function flat(stored: StoredTensor): StoredTensor {
   return { ...stored, shape: [sizeOf(stored.shape)] };
 }
 
 const scratch = new Scratch();
 
-/** The file stores exp(A_log), negative in most families. */
+/** Restores A_log from the file's exp(A_log), which is negative in most families. */
 function logarithms(stored: StoredTensor): StoredTensor {
   const columns = stored.shape.at(-1) ?? 1;
   const shape = columns === 1 ? [sizeOf(stored.shape)] : stored.shape;
@@ -65,7 +65,7 @@ function logarithms(stored: StoredTensor): StoredTensor {
   return { ...computedNumbers({ name: stored.name, shape, fill }), rowOrder };
 }
 
-/** Input of each column. */
+/** Makes the tensor that lists the input of each column. */
 export function inputOrderOf(
   name: string,
   columns: number,

@@ -1,7 +1,7 @@
-// Tensors assembled from pieces or reordered. Nothing is copied before it is read.
+// Assembles or reorders tensors. Nothing is copied before it is read.
 import type { StoredTensor } from "./tensor.ts";
 
-/** Bytes read at a time to pick rows from. */
+/** Bytes read at a time, if only some of their rows are wanted. */
 const PIECE_BYTES = 2 ** 20;
 
 /** Stacks tensors of one shape along a new first axis. */
@@ -17,7 +17,7 @@ export function joinedExperts(name: string, parts: readonly StoredTensor[]): Sto
   return inTurn(name, parts, shape, parts[0]!.bytes / experts);
 }
 
-/** Alternates runs of bytes from each part. */
+/** Makes a tensor that alternates runs of bytes from each part. */
 function inTurn(
   name: string,
   parts: readonly StoredTensor[],
@@ -77,7 +77,7 @@ function starts(sizes: readonly number[]): number[] {
   });
 }
 
-/** Every second element along an axis, from `first` on. */
+/** Takes every second element along an axis, from element `first` on. */
 export function everySecond(
   name: string,
   stored: StoredTensor,
@@ -95,7 +95,7 @@ export function everySecond(
       const piece = new Uint8Array(2 * rows * unit);
       stored.read(2 * row * unit, piece);
       for (let i = 0; i < rows; i++) {
-        // The first and the last may be read in part.
+        // Skips bytes within the first row, because the first and the last may be read in part.
         const at = (row + i) * unit;
         const [from, to] = [Math.max(at, offset), Math.min(at + unit, end)];
         const source = (2 * i + first) * unit - at;
@@ -107,8 +107,8 @@ export function everySecond(
 }
 
 /**
- * Concatenates runs of a tensor's rows. `rows`: number of rows that its first axes make; `shape`: shape of the
- * result.
+ * Concatenates runs of a tensor's rows. `rows` is the number of rows before, over all leading axes; `shape` is that
+ * of the result.
  */
 export function runsOf(
   name: string,
@@ -131,7 +131,7 @@ export function runsOf(
   return { ...stored, name, shape, bytes, read };
 }
 
-/** The same by our row numbers, whatever order the file stores rows in. */
+/** Concatenates runs of rows, numbered in our order, from a file that may store rows in another order. */
 export function orderedRuns(
   stored: StoredTensor,
   { rows, runs, shape }: { rows: number; runs: readonly RowRun[]; shape: readonly number[] },
@@ -146,7 +146,7 @@ export function orderedRuns(
   return { ...runsOf(name, stored, { rows, runs: single, shape }), rowOrder: undefined };
 }
 
-/** Concatenates runs of columns of each row. `of`: number of columns before quantization. */
+/** Concatenates runs of columns of each row. `of` is the number of unquantized columns in a row. */
 export function columnsOf(
   stored: StoredTensor,
   { runs, of }: { runs: readonly RowRun[]; of: number },
@@ -178,7 +178,7 @@ export function columnsOf(
   };
 }
 
-/** The columns whose input, given by `order`, is within the run. */
+/** Returns the runs of columns whose input, given by `order`, is within this run of inputs. */
 export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): RowRun[] {
   const runs: RowRun[] = [];
   for (const [column, input] of order.entries()) {
@@ -202,7 +202,7 @@ export function transposed(
   const [matrices, rows, columns] = stored.shape as [number, number, number];
   const unit = stored.bytes / (matrices * rows * columns);
   const lineBytes = rows * unit;
-  /** `count` columns from `column` on. */
+  /** Returns `count` columns, from `column` on, as lines. */
   const lines = (matrix: number, column: number, count: number) => {
     const made = new Uint8Array(count * lineBytes);
     const piece = new Uint8Array(((count - 1) * step + 1) * unit);
@@ -234,7 +234,7 @@ export function transposed(
 
 export type RowRun = { first: number; count: number };
 
-/** Bytes in blocks of 16, (..., blocks, 16), as words: (..., blocks * 4) */
+/** Reads blocks of 16 bytes (..., blocks, 16) as words (..., blocks * 4). */
 export function asWords(name: string, stored: StoredTensor): StoredTensor {
   const blocks = stored.shape.at(-2)!;
   return { ...stored, name, shape: [...stored.shape.slice(0, -2), blocks * 4], format: "U32" };

@@ -1,4 +1,4 @@
-// A tensor of a file, read on demand.
+// Declares a tensor of a file, read on demand.
 import type { GgufType } from "../../../files/gguf.ts";
 import type { SafetensorsDtype } from "../../../files/safetensors.ts";
 
@@ -7,8 +7,8 @@ export type StoredTensor = {
   shape: readonly number[];
   format: GgufType | SafetensorsDtype;
   bytes: number;
-  /** Reads the tensor's bytes from this offset on. */
+  /** Reads bytes of the tensor, from this offset on, to fill `target`. */
   read(offset: number, target: Uint8Array): void;
-  /** Row of the file -> row of the tensor, if they differ. */
+  /** Maps a row of the file to a row of the tensor, if rows are reordered. */
   rowOrder?: ((row: number) => number) | undefined;
 };
