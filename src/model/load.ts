@@ -8,15 +8,15 @@ import { architectureOf } from "./registry.ts";
 import { type WeightOptions, Weights } from "./weights/weights.ts";
 
 export type LoadOptions = WeightOptions & {
-  /** Called after each read of at most a few megabytes. */
+  /** Function that is called after each read of at most a few megabytes. */
   onRead?: (() => void) | undefined;
 };
 
 export type LoadedModel = Model & { dtype: FloatType; weightBytes: number; free(): void };
 
-/** `path`: a folder or a GGUF file. */
+/** Loads a model. `path` is a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
-  // Checked before the weights, which may be missing: an unknown architecture is the better message.
+  // Checks the architecture first: an unknown one is a better message than missing weights.
   if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;

@@ -1,4 +1,4 @@
-// The supported architectures, by model_type.
+// Lists the supported architectures, by model_type.
 
 import { LoadError, quoted } from "../files/load-error.ts";
 import { afm7 } from "./archs/afm7.ts";

@@ -3,37 +3,37 @@ import type { Hidden } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 
-/** Layers that launch together. The first one launches alone, with its queries ahead of the rest. */
+/** Layers per launch. Only the first layer launches alone, and its queries even before the rest of the layer. */
 const LAYERS = 2;
 /** Layers queued ahead so that the device never idles. */
 const MOST_BEGUN = 2;
 
 /**
- * The host builds layers much faster than the device computes them, and their intermediate arrays stay in memory
- * until then. So the host waits: otherwise the memory of all layers would be needed at once, and allocating it is
- * slow.
+ * Waits for the device while it builds layers: the host builds them much faster, and their intermediate arrays stay
+ * in memory until they are computed. Without waiting, the memory of all layers would be needed at once, and
+ * allocating it is slow.
  */
 export class BegunLayers {
   readonly #landOthers: (() => void) | undefined;
   #hasStarted = false;
   #built = 0;
-  /** Scopes of layers that have not been launched. */
+  /** Scopes of the layers that were built since the last launch. */
   #scopes: Scope[] = [];
   readonly #begun: { hidden: MlxArray; scopes: readonly Scope[] }[] = [];
 
-  /** `landOthers`: reads the results of earlier steps, which the device finishes before these layers. */
+  /** `landOthers` reads the results of earlier steps, which the device finishes before these layers. */
   constructor(landOthers?: () => void) {
     this.#landOthers = landOthers;
   }
 
-  /** Launches a layer's queries, which the device computes while the rest of the first layer is built. */
+  /** Launches the first layer's queries, which the device computes while the rest of the layer is built. */
   start(queries: MlxArray): void {
     if (this.#hasStarted) return;
     this.#hasStarted = true;
     asyncEvaluate(queries);
   }
 
-  /** Builds the next layer and returns its hidden state. Its arrays are freed a few layers later. */
+  /** Builds the next layer and returns its hidden state. The layer's arrays are freed a few layers later. */
   add(build: () => Hidden): Hidden {
     const scope = new Scope();
     this.#scopes.push(scope);

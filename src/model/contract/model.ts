@@ -1,6 +1,6 @@
-// The interface between models and the code that runs them. All sequences of a step are concatenated to one row of T
-// tokens. Layers that work token by token never see the difference; attention is left to the step, which knows which
-// tokens each token may attend to and where their keys are.
+// Declares the interface between models and the code that runs them. All sequences of a step are concatenated to one
+// row of T tokens. Layers that work token by token never see the difference; attention is left to the step, which
+// knows which tokens each token may attend to and where the keys are.
 import type { Norm } from "../../device/device.ts";
 import type { LatentRows } from "../../kernels/attention/latent-attention.ts";
 import type { PendingProduct } from "../../kernels/product/prompt-heads.ts";
@@ -12,9 +12,9 @@ import type { KvState, LatentState, LayerStates, SlotState } from "./states.ts";
 
 export type AttentionOptions = {
   scale: number;
-  /** Maximum number of latest tokens that a token attends to, itself included. */
+  /** Maximum number of latest tokens that a token attends to, including the token itself. */
   window?: number | undefined;
-  /** The window begins at a multiple of its size: a token attends only to its own chunk. */
+  /** Whether the window begins at a multiple of its size, so that a token attends only to its own chunk. */
   chunked?: boolean | undefined;
   /** (heads): a score per head that takes part in the softmax but has no value. */
   sinks?: MlxArray | undefined;
@@ -22,35 +22,35 @@ export type AttentionOptions = {
   softcap?: number | undefined;
 };
 
-/** Applied to queries, keys and values before attention: norms per head, then RoPE. */
+/** Head counts and sizes, and what attention applies to queries, keys and values first: norms per head, then RoPE. */
 export type Heads = {
   heads: number;
   kvHeads: number;
   headDim: number;
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
-  /** Uses the epsilon of the other norms. */
+  /** Norm of values, whose epsilon is that of qNorm. */
   vNorm?: Norm | undefined;
   rope?: Rope | undefined;
-  /** Reads the keys and values that an earlier layer wrote in the same step. */
+  /** Whether the layer reads keys and values that an earlier layer wrote in the same step. */
   sharesKv?: boolean | undefined;
 };
 
 export type LatentOptions = {
   scale: number;
-  /** RoPE of the rotary features of queries and latents, where feature 2i rotates with 2i + 1. */
+  /** RoPE of the rotary features of queries and latents. Feature 2i rotates with 2i + 1. */
   rope?: Rope | undefined;
   /** Norm of the latent features. */
   norm: Norm;
 };
 
-/** One forward pass's access to the state that layers keep: KV blocks, latents and slots. */
+/** Gives one forward pass access to the state that layers keep: KV blocks, latents and slots. */
 export interface Step {
   /**
-   * Applies norms and RoPE to queries and keys, writes keys and values to the KV store, and attends. qkv (T, (heads +
-   * 2 kvHeads) * D) -> (T, heads * D). A layer that shares an earlier layer's keys and values passes only queries;
-   * these depend on that layer's output, which orders this launch after the write. With `rows` (R), only these tokens
-   * attend: (R, heads * D). Each is the last one of its sequence, or a token whose output is not needed.
+   * Applies norms and RoPE to queries and keys, writes keys and values to the KV store, and attends: qkv (T, (heads +
+   * 2 kvHeads) * D) -> (T, heads * D). With `sharesKv` qkv has only queries; they depend on the output of the layer
+   * that writes the keys and values, so this launch comes after. With `rows` (R), only these tokens attend: (R, heads
+   * * D). Each is the last one of its sequence, or a token whose output is not needed.
    */
   attend(
     state: KvState,
@@ -65,9 +65,9 @@ export interface Step {
    * -> (T, heads * latent)
    */
   attendLatent(state: LatentState, rows: LatentRows, options: LatentOptions): MlxArray;
-  /** Position of each token in its sequence: (T) int32 */
+  /** Returns the position of each token in its sequence: (T) int32 */
   positions(): MlxArray;
-  /** Convolves each channel over the last inputs of its sequence, which the slot keeps. x (T, C) -> (T, C) */
+  /** Convolves each channel over a sequence's last inputs, which its slot keeps. x (T, C) -> (T, C) */
   convolve(state: SlotState, x: MlxArray, convolution: Convolution): MlxArray;
   /** Runs each sequence's tokens through its recurrent state. -> (T, heads * value features) */
   scan(state: SlotState, inputs: ScanInputs, scan: Scan): MlxArray;
@@ -90,6 +90,6 @@ export type Model = {
    * later ones are built.
    */
   forward(tokens: MlxArray, step: Step, rows?: MlxArray, begun?: BegunLayers): MlxArray;
-  /** Sampled rows of the hidden state (R, D) -> (R, vocabulary) */
+  /** Computes the logits of hidden states: (R, D) -> (R, vocabulary) */
   logits(hidden: MlxArray): MlxArray;
 };

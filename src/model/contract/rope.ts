@@ -15,13 +15,13 @@ import {
 import type { BaseConfig, RopeScaling } from "../checkpoint/config.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** RoPE over the first `dims` features: feature i is rotated with i + dims / 2, and multiplied by `magnitude`. */
+/** RoPE over a head's first `dims` features: rotates feature i with i + dims / 2, and multiplies by `magnitude`. */
 export type Rope = {
   dims: number;
-  /** (dims / 2) float32: positions to a rotation by one radian. */
+  /** (dims / 2) float32: number of positions that rotate by one radian. */
   wavelengths: MlxArray;
   magnitude: number;
-  /** Replaces both for all tokens of sequences longer than `beyond`, as longrope does. */
+  /** Wavelengths and magnitude for all tokens of sequences longer than `beyond` tokens, as in longrope. */
   long?: { beyond: number; wavelengths: MlxArray; magnitude: number } | undefined;
 };
 
@@ -50,8 +50,8 @@ export function ropeOptions(
 }
 
 /**
- * Makes the RoPE of each layer, once per head size and kind of layer. Layers with a window have their own if
- * `localBase` or the configuration gives one. `rotary`: number of rotary features, if known.
+ * Returns a function that makes the RoPE of a layer, once per head size. Layers with a window have a RoPE of their
+ * own if `localBase` or the configuration gives one. `rotary` is the number of rotary features, if known.
  */
 export function layerRopes(
   far: RopeConfig,
@@ -78,9 +78,9 @@ export function layerRopes(
   };
 }
 
-/** Number of rotary features of a head. */
+/** Returns how many features of a head are rotary. */
 function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim: number): number {
-  // Proportional RoPE leaves the other features in place: the wavelengths count all of them.
+  // Proportional RoPE counts all features in its wavelengths, so that the other features stay in place.
   if (rope_scaling?.rope_type === "proportional") return headDim;
   const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
@@ -88,7 +88,7 @@ function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim
   throw new LoadError(`config.json: partial_rotary_factor: ${share} of ${headDim} rotates nothing`);
 }
 
-/** More than any head has: rejects a count before a list of that length is allocated. */
+/** Maximum rotary features, above any real head's: rejects a count before a list of that length is allocated. */
 const MAX_ROTATED = 2 ** 16;
 
 export function makeRope(weights: Weights, options: RopeOptions): Rope {
@@ -101,8 +101,8 @@ export function makeRope(weights: Weights, options: RopeOptions): Rope {
     return { dims, wavelengths: weights.arrays.constant(waves), magnitude };
   };
   const plain = Float32Array.from(wavelengths(options));
-  // Images have two-dimensional positions; a text's positions are equal in both. A dynamic base grows only beyond
-  // max_position_embeddings, which no sequence exceeds.
+  // All of these are plain RoPE here: the two dimensions of mrope's positions are equal in text, and a dynamic base
+  // grows only beyond max_position_embeddings, which no sequence exceeds.
   if (["default", "mrope", "dynamic"].includes(kind)) return make(plain);
   if (kind === "linear") {
     const factor = factorOf(scaling!);
@@ -130,7 +130,7 @@ function kindOf(scaling: RopeOptions["scaling"]): string {
 
 const isLongRope = (kind: string) => kind === "longrope" || kind === "su";
 
-/** The length beyond which all tokens of a sequence are rotated by `Rope.long`, if the configuration has one. */
+/** Returns the length beyond which a sequence is rotated by `Rope.long`; undefined without longrope. */
 export function originalLength({
   rope_scaling: scaling,
   max_position_embeddings: maxPositions,
@@ -138,7 +138,7 @@ export function originalLength({
   return isLongRope(kindOf(scaling)) ? longRope(scaling!, maxPositions).beyond : undefined;
 }
 
-/** Refuses a RoPE that depends on the sequence's length, for layers that do not know this length. */
+/** Throws if the RoPE depends on the sequence's length, for layers that do not know this length. */
 export function ofAnyLength(rope: Rope): Rope {
   if (!rope.long) return rope;
   throw new LoadError(
@@ -146,7 +146,7 @@ export function ofAnyLength(rope: Rope): Rope {
   );
 }
 
-/** The inverse rotation. */
+/** Returns the inverse rotation. */
 export function backwards(weights: Weights, rope: Rope): Rope {
   const wavelengths = weights.arrays.computed(() => negative(rope.wavelengths));
   return { ...ofAnyLength(rope), wavelengths };
@@ -154,7 +154,7 @@ export function backwards(weights: Weights, rope: Rope): Rope {
 
 /** Rotates the heads x (T, heads, D) by the positions (T) of their tokens. */
 export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, positions: MlxArray) {
-  // MLX's CUDA kernel writes past its output if x is a slice of wider rows.
+  // Copies slices, because MLX's CUDA kernel writes past its output if x is a slice of wider rows.
   const rows = expandDims(contiguous(x), 2);
   const whole = squeeze(rotate(rows, dims, wavelengths, positions), 2);
   if (magnitude === 1) return whole;
@@ -162,12 +162,12 @@ export function rotated(x: MlxArray, { dims, wavelengths, magnitude }: Rope, pos
   return concatenate([multiply(placed, magnitude), rest], -1);
 }
 
-/** base ^ (2i / dims), in float32 as in training. */
+/** Returns base ^ (2i / dims) for each pair i, in float32 as in training. */
 function wavelengths({ dims, base }: RopeOptions): number[] {
   return Array.from({ length: dims / 2 }, (_, i) => base ** Math.fround((2 * i) / dims));
 }
 
-/** Long wavelengths are scaled, short ones stay, those between are blended. */
+/** Scales long wavelengths, keeps short ones, and blends those between. */
 function llama3(options: RopeOptions): Float32Array {
   const scaling = options.scaling!;
   const factor = factorOf(scaling);
@@ -182,7 +182,7 @@ function llama3(options: RopeOptions): Float32Array {
   });
 }
 
-/** Like llama3, but the blend is a ramp over the features instead of over the wavelengths. */
+/** Scales like llama3, but blends by a ramp over the features instead of over the wavelengths. */
 function yarn(options: RopeOptions): Float32Array {
   const { dims, base, maxPositions } = options;
   const scaling = options.scaling!;
@@ -212,14 +212,14 @@ function yarnGain(scaling: RopeScaling, weight: number): number {
   return factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1;
 }
 
-/** Factor on scores in models that scale all features of queries and keys, not only the rotary ones. */
+/** Returns a factor on scores, for models that scale all features of queries and keys, not only the rotary ones. */
 export function yarnScale({ scaling }: RopeOptions): number {
   return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
 }
 
 type LongRopeSet = { factors: readonly number[] | undefined; magnitude: number };
 
-/** Both sets of longrope; `beyond`: the length up to which sequences have the short one, if they differ. */
+/** Returns longrope's two sets. `beyond` is the maximum length for the short one; undefined if both are equal. */
 function longRope(scaling: RopeScaling, maxPositions: RopeOptions["maxPositions"]) {
   const longest = maxPositions ?? 131_072;
   const { original_max_position_embeddings: original = longest } = scaling;
@@ -243,10 +243,10 @@ function scaledBy(factors: readonly number[] | undefined, options: RopeOptions):
   );
 }
 
-/** A wavelength that rotates no position. Infinity is not safe in kernels compiled with fast math. */
+/** A wavelength so long that it rotates no position. Kernels compiled with fast math cannot take infinity. */
 const ENDLESS = 1e30;
 
-/** Rotates only the first pairs of features, with wavelengths counted over all of them. */
+/** Rotates only the first pairs of features, with wavelengths counted over all pairs. */
 function proportional(options: RopeOptions): Float32Array {
   const { partial_rotary_factor: part = 1, factor = 1 } = options.scaling!;
   const rotated = Math.floor(options.dims * part) / 2;

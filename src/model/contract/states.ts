@@ -1,5 +1,5 @@
-// The state that a model's layers keep per sequence. An architecture declares it while it builds its blocks; pools,
-// the cost of a token and of a sequence, and which blocks can be freed follow from it.
+// Declares the state that a model's layers keep per sequence, while an architecture builds its blocks. The pools, the
+// memory per token and per sequence, and which blocks can be freed follow from these states.
 import type { LatentShape } from "../../kernels/attention/latent-attention.ts";
 import { BLOCK_TOKENS } from "../../kv/blocks.ts";
 import { bytesOf, type Dtype } from "../../mlx/dtype.ts";
@@ -14,20 +14,20 @@ export type KvShape = {
 
 /** Keys and values of an attention layer, in blocks. */
 export type KvState = Readonly<KvShape> & {
-  /** Index among the states of its kind. */
+  /** Index among the model's states of this kind. */
   readonly index: number;
 };
 
-/** One vector per token, shared by all heads: `latent` features without and `rotary` features with a position. */
+/** One vector per token, shared by all heads: `latent` features, then `rotary` features that RoPE rotates. */
 export type LatentState = Readonly<LatentShape> & { readonly index: number };
 
-/** A recurrent layer's array of fixed size, in the slot of a sequence. */
+/** An array of fixed size that a recurrent layer keeps per sequence, in the sequence's slot. */
 export type SlotState = { readonly shape: readonly number[]; readonly index: number };
 
 export class LayerStates {
-  /** Windows of the groups that come first, in this order, even if this rank has no state in them. */
+  /** Windows of the first groups, in this order; a group exists even if this rank has no state in it. */
   readonly windows: readonly (number | undefined)[];
-  /** Sequences longer than this keep other keys for all their tokens (`originalLength` of rope.ts). */
+  /** Maximum length of sequences whose keys are rotated by longrope's short factors (`originalLength` of rope.ts). */
   readonly originalLength: number | undefined;
   readonly kvs: KvState[] = [];
   readonly latents: LatentState[] = [];
@@ -64,7 +64,7 @@ export type StateGroup = {
   latents: readonly LatentState[];
 };
 
-/** Latents have no window. */
+/** Groups states by window. Latents have no window. */
 export function groupsOf({ windows: first, kvs, latents }: LayerStates): StateGroup[] {
   const windows = new Set([
     ...first,
@@ -78,7 +78,7 @@ export function groupsOf({ windows: first, kvs, latents }: LayerStates): StateGr
   }));
 }
 
-/** Bytes of a block in all its layers. */
+/** Returns the bytes of one block number in all layers of the group. */
 export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   const numbers =
     kvs.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0) +
@@ -86,7 +86,7 @@ export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   return numbers * BLOCK_TOKENS * bytesOf(kept);
 }
 
-/** Bytes of a sequence's slot in all layers, in float32. */
+/** Returns the bytes of one slot in all recurrent layers, in float32. */
 export function slotBytes({ slots }: LayerStates): number {
   return slots.reduce((sum, { shape }) => sum + 4 * shape.reduce((a, b) => a * b), 0);
 }

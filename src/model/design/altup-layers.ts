@@ -1,5 +1,5 @@
-// AltUp (several hidden states per token, of which each layer computes one and predicts the others) and LAuReL (a
-// low-rank branch beside attention), as in Gemma 3n.
+// Implements AltUp (several hidden states per token, of which each layer computes one and predicts the others) and
+// LAuReL (a low-rank branch beside attention), as in Gemma 3n.
 import type { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -28,7 +28,7 @@ import type { Weights } from "../weights/weights.ts";
 import type { LayerParts } from "./design.ts";
 import { layerInputGate } from "./layer-inputs.ts";
 
-/** Configuration keys. */
+/** Configuration keys of AltUp and LAuReL. */
 export const altUpKeys = {
   altup_num_inputs: count,
   altup_active_idx: integer,
@@ -42,7 +42,7 @@ type AltUpConfig = Pick<BaseConfig, "hidden_size" | "rms_norm_eps"> &
 
 type StreamsConfig = Pick<AltUpConfig, "hidden_size" | "altup_num_inputs">;
 
-/** Expands one hidden state (T, D) to N of equal magnitude (T, N, D). */
+/** Expands a token's hidden state (T, D) to N states of equal magnitude: (T, N, D). */
 export function spreadStreams(config: StreamsConfig, weights: Weights) {
   const spreading = projections(config, weights, "altup_projections");
   return (h: MlxArray): MlxArray => {
@@ -52,7 +52,7 @@ export function spreadStreams(config: StreamsConfig, weights: Weights) {
   };
 }
 
-/** Averages the N hidden states. */
+/** Averages a token's N hidden states: (T, N, D) -> (T, D). */
 export function mergeStreams(config: StreamsConfig, weights: Weights) {
   const { altup_num_inputs: inputs } = config;
   const merging = projections(config, weights, "altup_unembed_projections");
@@ -64,13 +64,13 @@ export function mergeStreams(config: StreamsConfig, weights: Weights) {
   };
 }
 
-/** Projections of all hidden states but the first. */
+/** Loads a projection for each hidden state but the first. */
 function projections(
   { hidden_size: dims, altup_num_inputs: inputs }: StreamsConfig,
   weights: Weights,
   name: string,
 ): Linear[] {
-  // GGUF files stack them in one tensor.
+  // GGUF files stack these matrices in one tensor.
   const isStacked = weights.matrices.has(`model.${name}`);
   if (isStacked) weights.matrices.check(`model.${name}`, [inputs - 1, dims, dims]);
   return Array.from({ length: inputs - 1 }, (_, i) => {
@@ -83,7 +83,7 @@ function projections(
   });
 }
 
-/** Scales x to the magnitude of `first`. */
+/** Scales x to the RMS of `first`. */
 function like(first: MlxArray, x: MlxArray): MlxArray {
   return multiply(x, divide(magnitude(first), magnitude(x)));
 }
@@ -92,7 +92,7 @@ function magnitude(x: MlxArray): MlxArray {
   return power(divide(sum(multiply(x, x), -1, true), x.shape.at(-1)!), 0.5);
 }
 
-/** x (T, N, D): attention, the low-rank branch and the MLP compute the active hidden state. */
+/** Builds a layer on x (T, N, D), whose active hidden state passes through attention, low-rank branch and MLP. */
 export function altUpBlock(
   config: AltUpConfig & { hidden_size_per_layer_input: number },
   weights: Weights,
@@ -119,7 +119,7 @@ export function altUpBlock(
   };
 }
 
-/** Alternating updates: predicts all hidden states of a token, and corrects them by the one that was computed. */
+/** Makes AltUp's functions: predict all hidden states of a token, then correct them by the one that was computed. */
 function makeAltUp(config: AltUpConfig, weights: Weights, name: string) {
   const { hidden_size: dims, rms_norm_eps: eps, altup_num_inputs: inputs } = config;
   const { altup_coef_clip: limit, altup_active_idx: at, altup_correct_scale } = config;

@@ -24,7 +24,7 @@ import { arrangeHalves, arrangeNormHalves } from "../layers/qkv.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { AttentionDesign } from "./design.ts";
 
-/** By window: the latest layer whose keys and values later layers with that window read. */
+/** Crossings by window: keys and values of the last layer that writes them, for later layers with that window. */
 export type KvCrossings = ReadonlyMap<number | undefined, Crossing>;
 
 export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCrossings {
@@ -42,7 +42,7 @@ export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCros
   return found;
 }
 
-/** `offset` is added to the norms' weights. */
+/** Returns a function that builds a layer's attention. `offset` is added to the norms' weights. */
 export function attentionLayers(
   config: BaseConfig,
   weights: Weights,
@@ -56,7 +56,7 @@ export function attentionLayers(
     localBase: design.localRopeBase,
     rotary: design.rotaryDims,
   });
-  /** Latest KV state by window. */
+  /** KV state of the latest layer with each window. */
   const latest = new Map<number | undefined, KvState>();
   return (name, layer, states) => {
     const own = design.mix?.(name, layer, states);
@@ -71,8 +71,7 @@ export function attentionLayers(
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const crossing = crossings.get(window);
     const shared = layer < kvOwners ? undefined : latest.get(window);
-    // If the owner of the keys and values is on another rank, the first layer here that reads them stores them for
-    // the later ones.
+    // Takes the keys and values from the rank that computes them, and stores them for the later layers of this rank.
     const taken = layer < kvOwners || shared ? undefined : crossing;
     const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
@@ -106,7 +105,7 @@ export function attentionLayers(
   };
 }
 
-/** `keysOf`: the attention whose key norm applies; undefined if this layer writes no keys. */
+/** Makes head norms. `keysOf`: attention whose key norm applies; undefined if this layer writes no keys. */
 function headNorms(
   { headNorms, normsValues }: AttentionDesign,
   keysOf: string | undefined,
@@ -122,7 +121,7 @@ function headNorms(
   };
 }
 
-/** Changes to queries, keys and values between projection and attention. */
+/** Returns what changes queries, keys and values between projection and attention. */
 function projectionParts(
   weights: Weights,
   name: string,

@@ -1,4 +1,4 @@
-// The frame of a decoder: embeds tokens, runs the blocks, applies the last norm, computes logits.
+// Builds a decoder around given blocks: embeds tokens, runs the blocks, applies the last norm, computes logits.
 import type { Hidden, Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { multiply, reshape } from "../../mlx/ops.ts";
@@ -13,37 +13,37 @@ import type { Embedding, Weights } from "../weights/weights.ts";
 
 type Transform = (x: MlxArray) => MlxArray;
 
-/** Deviations of some architectures. */
+/** Options of a decoder that differ between architectures. */
 export type DecoderOptions = {
   /** Names of tensors that the decoder does not use. */
   ignored?: readonly RegExp[] | undefined;
-  /** Factors on embeddings and on logits. */
+  /** Factors on embeddings (`embeddingScale`) and on logits (`logitScale`). */
   embeddingScale?: number | undefined;
   logitScale?: number | undefined;
   /** Soft cap: logits are mapped into (-cap, cap). */
   logitCap?: number | null | undefined;
   afterEmbedding?: ((h: MlxArray, step: Step) => MlxArray) | undefined;
-  /** Applied to the last layer's output before the last norm. */
+  /** Function of the last layer's output before the last norm. */
   beforeNorm?: Transform | undefined;
   afterLogits?: Transform | undefined;
-  /** Wraps the output matrix. */
+  /** Function that wraps the output matrix. */
   head?: ((head: Linear) => Linear) | undefined;
-  /** Makes the input of the first layer from embeddings and tokens. Called before the layers are built. */
+  /** Makes the first layer's input from embeddings and tokens. Called before the layers are built. */
   makeInput?:
     | ((states: LayerStates) => (embedded: MlxArray, tokens: MlxArray, step: Step) => MlxArray)
     | undefined;
-  /** Values that layers take from earlier layers beside the hidden state. */
+  /** Values that layers take from earlier layers in addition to the hidden state. */
   crossings?: readonly Crossing[] | undefined;
-  /** Number of hidden states per token, if several: (T, streams, D). */
+  /** Number of hidden states per token (T, streams, D); undefined for one. */
   streams?: number | undefined;
-  /** An additional input per layer, of `width` features. */
+  /** Additional input of each layer, with `width` features. */
   layerInputs?: { width: number; make(): LayerInputs } | undefined;
 };
 
-/** tokens (T) and their embeddings -> one input per layer */
+/** Makes one input per layer from tokens (T) and their embeddings. */
 export type LayerInputs = (tokens: MlxArray, embedded: MlxArray) => MlxArray[];
 
-/** Precomputed frequencies, a duplicate of a tied matrix, and multi-token prediction (MTP) layers. */
+/** Tensors that no model uses: precomputed frequencies, a duplicate of a tied matrix, MTP layers. */
 const UNUSED = [/\binv_freq$/, /\blm_head\./, /(^|\.)mtp[._]/];
 
 export function decoder(
@@ -73,7 +73,7 @@ export function decoder(
   const blocks = Array.from({ length: end - first }, (_, i) =>
     makeBlock(`model.layers.${first + i}`, first + i, states),
   );
-  /** Computes only the sampled rows, unless something after the last layer needs all tokens. */
+  /** Computes the last layer for sampled rows alone; undefined if something after that layer needs all tokens. */
   const lastForRows = stage || beforeNorm ? undefined : blocks.at(-1)?.forRows;
   const norm = (stage?.isLast ?? true) ? makeNorm("model.norm", dims) : undefined;
   const makeHead = ({ asLinear }: Pick<Embedding, "asLinear">) => {
@@ -107,7 +107,7 @@ export function decoder(
         const some = i === blocks.length - 1 ? rows : undefined;
         const build = () =>
           some && lastForRows ? lastForRows(some, h, step, input) : block(h, step, input);
-        // Layers with crossings need arrays of earlier layers, so they are not launched early.
+        // Layers are not launched early if they have crossings, which need arrays of earlier layers.
         h = begun && crossings.length === 0 && !some ? begun.add(build) : build();
       }
       if (norm) h = norm(beforeNorm ? beforeNorm(h) : h);
@@ -124,14 +124,14 @@ export function decoder(
   };
 }
 
-/** One crossing per layer, made from the tokens before the first layer. */
+/** Makes one crossing per layer for `layerInputs`, which are computed from the tokens before the first layer. */
 function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossing[] {
   if (!layerInputs) return [];
   const { width } = layerInputs;
   return Array.from({ length: layers }, (_, to) => ({ from: -1, to, width }));
 }
 
-/** Bytes of embedding and output matrix, counted in layers. */
+/** Returns the bytes of embedding and output matrix, in units of a layer. */
 function layersWorth(weights: Weights, layers: number, tied: boolean): number {
   const vocabulary =
     weights.stored.bytesOf("model.embed") + (tied ? 0 : weights.stored.bytesOf("lm_head."));

@@ -24,7 +24,7 @@ export type Design = DecoderOptions & NormDesign & AttentionDesign & MlpDesign &
 export type NormNames = {
   attention?: string;
   afterAttention?: string;
-  /** If attention and MLP are parallel, the MLP takes attention's input unless this names a norm. */
+  /** Norm of the MLP's input. In parallel layers without this norm, the MLP shares attention's input. */
   mlp?: string;
   afterMlp?: string;
 };
@@ -34,13 +34,13 @@ export const usualNorms = {
   mlp: "post_attention_layernorm",
 } as const satisfies NormNames;
 
-/** Only after attention and MLP. */
+/** Norms only after attention and MLP. */
 export const normsBehind = {
   afterAttention: "post_attention_layernorm",
   afterMlp: "post_feedforward_layernorm",
 } as const satisfies NormNames;
 
-/** Before and after. */
+/** Norms both before and after attention and MLP. */
 export const normsAround = {
   attention: "input_layernorm",
   mlp: "pre_feedforward_layernorm",
@@ -49,59 +49,59 @@ export const normsAround = {
 
 export type NormDesign = {
   norms?: NormNames | ((layer: number) => NormNames) | undefined;
-  /** Layer norms in place of RMS norms. */
+  /** Whether norms are layer norms instead of RMS norms. */
   isLayerNorm?: boolean | undefined;
-  /** Added to the weights of norms: some families store weight - 1. */
+  /** Offset that is added to the weights of norms: some families store weight - 1. */
   normOffset?: number | undefined;
-  /** Makes the norms of the layers and the last norm. */
+  /** Makes the norms of layers and the last norm, in place of the usual ones. */
   makeNorm?: ((name: string, dims: number) => AnyNorm) | undefined;
 };
 
 export type AttentionDesign = {
   /** Name of a layer's attention in files. */
   attentionName?: string | ((layer: number) => string) | undefined;
-  /** Head sizes that differ by layer. */
+  /** Head counts and sizes of a layer, if they differ by layer. */
   heads?: ((layer: number) => Omit<AttentionSizes, "dims">) | undefined;
-  /** Neighbouring features rotate together. */
+  /** Whether RoPE rotates neighbouring features together, instead of a head's halves. */
   rotatesNeighbours?: boolean | undefined;
-  /** RoPE of a layer, in place of the configuration's; undefined for none. */
+  /** RoPE of a layer, in place of the configuration's; returns undefined for no RoPE. */
   rope?:
     | ((whole: () => Rope, window: number | undefined, layer: number) => Rope | undefined)
     | undefined;
-  /** Number of rotary features per head, if the configuration gives it. */
+  /** Number of rotary features per head, for configurations that give it. */
   rotaryDims?: number | null | undefined;
-  /** RoPE base of layers with a window, if it differs. */
+  /** RoPE base of layers with a window, if it differs from the other layers'. */
   localRopeBase?: number | undefined;
-  /** Whether a layer has a window, if layer_types is missing. */
+  /** Whether a layer has a window, for configurations without layer_types. */
   slides?: ((layer: number) => boolean) | undefined;
   /** Names of the RMS norms over each head of queries and keys; "plain" for norms without weights. */
   headNorms?: readonly [query: string, key: string] | "plain" | undefined;
-  /** Norms of any kind, with separate weights per head. */
+  /** Norms of any kind over each head, with separate weights per head. */
   headwiseNorms?: HeadwiseNorms | undefined;
-  /** Norms without weights over each head of values. */
+  /** Whether each head of values has an RMS norm without weights. */
   normsValues?: boolean | undefined;
-  /** Norms over all heads of queries at once, and of keys: q_norm and k_norm. */
+  /** Whether the norms q_norm and k_norm span all heads of queries, and all heads of keys. */
   normsAllHeads?: boolean | undefined;
-  /** Head norms follow RoPE. */
+  /** Whether head norms follow RoPE instead of preceding it. */
   rotatesFirst?: boolean | undefined;
-  /** Queries, keys and values are clipped to [-limit, limit]. */
+  /** Limit to which queries, keys and values are clipped: [-limit, limit]. */
   qkvLimit?: number | null | undefined;
   attention?:
     | Partial<AttentionOptions>
     | ((name: string, sizes: AttentionSizes, layer: number) => Partial<AttentionOptions>)
     | undefined;
   outputGate?: OutputGate | undefined;
-  /** From this layer on, layers read the keys and values of the last earlier layer with the same window. */
+  /** Number of layers that write keys and values. The others read those of the last writer with the same window. */
   kvOwners?: number | undefined;
   /** Rearranges the tensors of a layer's attention into our order. */
   arrange?: ((name: string, sizes: AttentionSizes, layer: number) => void) | undefined;
-  /** Overrides parts of attention. `name` is the attention's name. */
+  /** Overrides parts of the attention named `name`. */
   parts?:
     | ((name: string, sizes: AttentionSizes, layer: AttentionLayer) => Partial<AttentionParts>)
     | undefined;
   /** Wraps the attention block. */
   around?: ((attend: AttentionBlock, layer: AroundLayer) => AttentionBlock) | undefined;
-  /** Replaces attention where it returns a block. */
+  /** Replaces attention in layers for which this returns a block. */
   mix?:
     | ((name: string, layer: number, states: LayerStates) => AttentionBlock | undefined)
     | undefined;
@@ -118,41 +118,41 @@ export type AroundLayer = {
 export type AttentionLayer = {
   layer: number;
   rope: Rope | undefined;
-  /** The layer reads the keys and values of another one. */
+  /** Whether the layer reads another layer's keys and values. */
   isSharing: boolean;
 };
 
 export type MlpDesign = {
   /** Name of a layer's MLP in files; undefined if layers have only attention. */
   mlpName?: string | undefined;
-  /** Width of the MLP, if it is not intermediate_size. */
+  /** Width of the MLP, if it differs from intermediate_size. */
   hidden?: number | ((layer: number) => number) | undefined;
   gating?: Gating | undefined;
-  /** For MLPs without a gate: down(activation(up(x))) */
+  /** Activation of MLPs without a gate: down(activation(up(x))) */
   activation?: Activation | undefined;
   experts?: ExpertDesign | undefined;
   /** Renames and rearranges the tensors of a layer's MLP. */
   arrangeMlp?: ((name: string) => void) | undefined;
-  /** Replaces MLP and experts where it returns one. */
+  /** Replaces MLP and experts in layers for which this returns a product. */
   mlp?: ((name: string, layer: number) => Linear | undefined) | undefined;
 };
 
 export type LayerDesign = {
-  /** Values for Llama's configuration keys. */
+  /** Values that replace those of the common configuration keys. */
   config?: Partial<BaseConfig> | undefined;
-  /** Attention and MLP read the same input in parallel. */
+  /** Whether attention and MLP read the same input in parallel. */
   isParallel?: boolean | undefined;
-  /** Factor on each branch before it is added. */
+  /** Factor on the outputs of attention and MLP before they are added. */
   branchScale?: number | undefined;
-  /** Factor on the MLP's output alone. */
+  /** Factor on the MLP's output. */
   mlpScale?: number | undefined;
-  /** Replaces x + branch. */
+  /** Replaces the residual sum x + branch. */
   sum?: ((x: MlxArray, branch: MlxArray) => MlxArray) | undefined;
   /** Builds a layer from its parts. */
   combine?: ((parts: LayerParts) => Block) | undefined;
-  /** Builds the whole layer. */
+  /** Builds a layer in place of everything else in this design. */
   layer?: ((name: string, layer: number, states: LayerStates) => Block) | undefined;
-  /** Files have multi-token prediction (MTP) layers after the last one; they are ignored. */
+  /** Whether files have multi-token prediction (MTP) layers after the last layer, which are ignored. */
   hasLayersBehind?: boolean | undefined;
 };
 

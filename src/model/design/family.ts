@@ -22,15 +22,15 @@ export type Family<S extends Shape, B extends Shape> = {
   /** The family to inherit from, if not Llama. */
   like?: FamilyArchitecture<B>;
   config?: S;
-  /** Values of keys that the configuration leaves out. */
+  /** Values for keys that a configuration leaves out. */
   defaults?: Defaults;
-  /** Our keys -> the family's names for them. */
+  /** Maps our keys to the family's names for them. */
   keys?: Keys;
   /** Names of tensors that the model ignores. */
   leftOut?: RegExp;
   /** Replacements in tensor names, applied in order after the common ones. */
   names?: Readonly<Record<string, string>>;
-  /** `base` is the design of the family in `like`. */
+  /** Makes the design. `base` is the design that the family in `like` makes. */
   design?: (config: ConfigOf<Both<B, S>>, weights: Weights, base: Design) => Design;
 };
 
@@ -69,7 +69,7 @@ export function family<S extends Shape = None, B extends Shape = None>(
     weights.stored.renameEach(commonName);
     weights.stored.renameParts(whole.names);
     const design = whole.design(parsed, weights);
-    // If a family's values for a common key differ in meaning, its design translates them.
+    // The design translates common keys whose meaning differs in this family.
     return transformer({ ...(parsed as BaseConfig), ...design.config }, weights, design);
   };
   return Object.assign(architecture, { family: whole });
@@ -77,16 +77,16 @@ export function family<S extends Shape = None, B extends Shape = None>(
 
 const Wrapped = z.looseObject({ text_config: z.looseObject({}) });
 
-/** model_type of a text_config without one. */
+/** model_type that we give to a text_config without one. */
 export const TEXT = "text";
 
-/** Tensors of vision and audio towers. */
+/** Names of tensors of vision and audio towers. */
 const TOWERS =
   /^(model\.)?(visual|vision_tower|vision_model|vision_encoder|vision_adapter|vision_embedder|vision_projection|embed_vision|audio_tower|embed_audio|multi_modal_projector|mm_projector|patch_merger|image_newline)\b/;
 
 /**
- * Loads only the text decoder of a multimodal model: the configuration is text_config, completed from the outer one.
- * With `isBare`, text_config may be missing.
+ * Loads only the text decoder of a multimodal model, from text_config and, for keys that it lacks, the outer
+ * configuration. With `isBare`, text_config may be missing.
  */
 export function textPart(text: Architecture, { isBare = false } = {}): Architecture {
   return (config, weights) => {
@@ -95,7 +95,7 @@ export function textPart(text: Architecture, { isBare = false } = {}): Architect
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
     const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
-    // transformers 5 ties by the outer key, earlier versions by the inner one. If they differ, the tensors decide.
+    // transformers 5 ties by the outer key, earlier versions by the inner one. If the keys differ, tensors decide.
     const tied =
       outer != null && inner != null && outer !== inner
         ? { tie_word_embeddings: !weights.stored.hasAny(/\blm_head\.weight$/) }

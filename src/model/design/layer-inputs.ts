@@ -1,4 +1,4 @@
-// Per-layer inputs beside the hidden state, as in Gemma 3n and 4.
+// Makes an additional input per layer, as in Gemma 3n and 4.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, less, multiply, reshape, split, squeeze, where } from "../../mlx/ops.ts";
@@ -7,7 +7,7 @@ import { rmsNorm } from "../layers/layers.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { LayerInputs } from "./decoder.ts";
 
-/** Configuration keys. */
+/** Configuration keys of additional inputs. */
 export const layerInputKeys = {
   vocab_size_per_layer_input: count,
   hidden_size_per_layer_input: count,
@@ -19,7 +19,7 @@ type LayerInputsConfig = Pick<
 > &
   z.infer<z.ZodObject<typeof layerInputKeys>>;
 
-/** Sums an embedding per layer and a projection of the common embedding. */
+/** Makes each layer's input: an embedding of the token for this layer, plus a projection of the usual embedding. */
 export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerInputs {
   const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;
   const { hidden_size_per_layer_input: each, vocab_size_per_layer_input: vocabulary } = config;
@@ -27,7 +27,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   const project = weights.linear("model.per_layer_model_projection", dims, layers * each);
   const norm = rmsNorm(weights, "model.per_layer_projection_norm", each, eps);
   return (tokens, embedded) => {
-    // Image and audio tokens have no embedding here.
+    // Replaces image and audio tokens, which have no embedding here.
     const known =
       vocabulary < config.vocab_size ? where(less(tokens, vocabulary), tokens, 0) : tokens;
     const byLayer = (x: MlxArray) => reshape(x, [-1, layers, each]);
@@ -38,7 +38,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   };
 }
 
-/** Gates a layer's input by the hidden state and projects it: (T, D), (T, each) -> (T, D) */
+/** Gates a layer's additional input by the hidden state, and projects it: (T, D), (T, each) -> (T, D) */
 export function layerInputGate(
   weights: Weights,
   name: string,

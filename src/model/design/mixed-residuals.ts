@@ -1,4 +1,4 @@
-// Layers that read a mixture of earlier layers' outputs in place of the residual sum, as in Kimi K3.
+// Builds layers that read a mixture of earlier layers' outputs in place of the residual sum, as in Kimi K3.
 import type { Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { astype, concatenate, expandDims, multiply, softmax, sum } from "../../mlx/ops.ts";
@@ -7,7 +7,7 @@ import type { Crossing } from "../layers/crossings.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { Design } from "./design.ts";
 
-/** Each `size` layers add to one sum. Attention, MLPs and the last norm read a mixture of all sums so far. */
+/** Adds each `size` layers to one sum. Attention, MLPs and the last norm read a mixture of all sums so far. */
 export function mixedResiduals(
   weights: Weights,
   { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
@@ -16,7 +16,7 @@ export function mixedResiduals(
   const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
     return { from: i * size, to: layers - 1, width: dims };
   });
-  /** With the sums that earlier layers have begun. */
+  /** Mixes the hidden state with the sums that were begun in layers below `before`. */
   const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
     const begun = sums.filter(({ from }) => from < before);
@@ -42,7 +42,7 @@ export function mixedResiduals(
 }
 
 function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
-  // GGUF files store the product of both.
+  // GGUF files store the product of both tensors.
   const product = `${name}_score.weight`;
   if (weights.stored.has(product)) return weights.arrays.tensor(product, [dims], "float32");
   const scale = weights.arrays.tensor(`${name}_norm.weight`, [dims], "float32");
@@ -50,7 +50,7 @@ function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
   return weights.arrays.computed(() => multiply(scale, direction));
 }
 
-/** Softmax over the sums and the current output: each token's share of each. */
+/** Returns a weighted mean of the sums and the current output. Each token has its own weights, by softmax. */
 function residualMixture(weights: Weights, name: string, dims: number, eps: number) {
   const weight = mixtureWeight(weights, name, dims);
   return (sums: readonly MlxArray[], partial: MlxArray): MlxArray => {

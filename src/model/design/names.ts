@@ -1,8 +1,8 @@
-// Tensor names with the same meaning in every family that has them.
+// Renames tensors whose names vary between files but mean the same in every family.
 
-/** Applied in order. */
+/** Replacements, applied in order. */
 const commonNames: readonly (readonly [RegExp, string])[] = [
-  // The text decoder of a multimodal file.
+  // Prefix of the text decoder in multimodal files.
   [/^model\.language_model\./, "model."],
   [/^language_model\./, ""],
   [/^(model\.transformer|transformer|gpt_neox|backbone)\./, "model."],

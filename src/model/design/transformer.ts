@@ -1,4 +1,4 @@
-// The decoder of most families: attention and an MLP per layer, as the family's design says.
+// Builds the decoder of most families, with attention and an MLP per layer, from the family's design.
 import type { Hidden, Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, multiply } from "../../mlx/ops.ts";
@@ -50,7 +50,7 @@ export function transformer(config: BaseConfig, weights: Weights, design: Design
   return decoder(config, weights, design.layer ?? makeLayer, makeNorm, options);
 }
 
-/** Makes each layer's MLP by name. */
+/** Returns a function that makes a layer's MLP or experts. */
 function mlpLayers(config: BaseConfig, weights: Weights, design: Design) {
   const { hidden_size: dims, intermediate_size } = config;
   const { hidden = intermediate_size, gating, experts, activation } = design;
@@ -68,7 +68,7 @@ function mlpLayers(config: BaseConfig, weights: Weights, design: Design) {
   };
 }
 
-/** Maximum number of multi-token prediction (MTP) layers after the last one. */
+/** Maximum number of MTP layers after the last layer. */
 const MOST_BEHIND = 8;
 
 function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design): RegExp[] {
@@ -79,12 +79,12 @@ function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design
   const sharing = kvOwners === undefined ? "" : numbers(kvOwners, layers);
   return [
     ...(hasLayersBehind ? [new RegExp(`^model\\.layers\\.(${behind})\\.`)] : []),
-    // Files may contain unused keys and values for layers that read those of others.
+    // Ignores keys and values in files for layers that read those of other layers.
     ...(sharing ? [new RegExp(`^model\\.layers\\.(${sharing})\\.self_attn\\.(k_|v_)`)] : []),
   ];
 }
 
-/** x + norm(attend(norm(x))), then the same with the MLP; each norm is optional. */
+/** Computes x + norm(attend(norm(x))), then the same with the MLP. Each norm is optional. */
 function sequentialBlock(
   mix: AttentionBlock,
   mlp: Linear | undefined,
@@ -114,7 +114,7 @@ function sequentialBlock(
   });
 }
 
-/** x + attend(norm(x)) + mlp(norm(x)) */
+/** Computes x + attend(norm(x)) + mlp(norm(x)). */
 function parallelBlock(mix: AttentionBlock, mlp: Linear, norms: Norms): Block {
   return ofTokens((rows, x: Hidden, step: Step) => {
     const input = norms.attention ? norms.attention(x) : x;

@@ -29,7 +29,7 @@ import type { Weights } from "../weights/weights.ts";
 
 export type Activation = (x: MlxArray) => MlxArray;
 
-/** x times the normal distribution's CDF at x. */
+/** Exact GELU: x times the normal distribution's CDF at x. */
 const gelu: Activation = (x) =>
   multiply(x, add(multiply(erf(multiply(x, Math.SQRT1_2)), 0.5), 0.5));
 
@@ -59,7 +59,7 @@ const activations = new Map<string, Activation>([
   ["swish", silu],
 ]);
 
-/** `key`: the configuration's key with this name, for errors. */
+/** Returns an activation by name. `key` is the configuration's key with this name, for errors. */
 export function activationOf(name: string, key: string): Activation {
   const found = activations.get(name);
   if (found) return found;
@@ -67,7 +67,7 @@ export function activationOf(name: string, key: string): Activation {
   throw new LoadError(`config.json: ${key}: there is no ${quoted(name)}; there are ${known}`);
 }
 
-/** activation(gate) * up, as one operation where the device has it. */
+/** Returns activation(gate) * up. Names a gating that devices compute in one operation, if there is one. */
 export function gatingOf(name: string, key: string): Gating {
   const activation = activationOf(name, key);
   if (activation === silu) return "swiglu";
@@ -75,13 +75,13 @@ export function gatingOf(name: string, key: string): Gating {
   return (gate, up) => multiply(activation(gate), up);
 }
 
-/** Step 3.5: silu(gate) * up with limits; the gate has no lower one. undefined or 0: no limit. */
+/** Gates by silu(gate) * up, as Step 3.5: up is clipped to [-limit, limit], silu(gate) to at most limit. */
 export function limitedSwiglu(limit: number | null | undefined): Gating {
   if (!limit) return "swiglu";
   return (gate, up) => multiply(minimum(silu(gate), limit), clip(up, -limit, limit));
 }
 
-/** gpt-oss: the gate has no lower limit, and 1 is added to the other half. */
+/** Gates as gpt-oss: silu-like with factor 1.702; gate has only an upper limit, and 1 is added to up. */
 export function clippedSwiglu(limit: number): Gating {
   return (gate, up) => {
     const clipped = minimum(gate, limit);
@@ -90,7 +90,7 @@ export function clippedSwiglu(limit: number): Gating {
   };
 }
 
-/** Kimi K3: both halves are soft-capped, and the gate is multiplied by its sigmoid. */
+/** Gates as Kimi K3: gate and up are soft-capped, and the gate is multiplied by the sigmoid of the uncapped gate. */
 export function situ(beta: number, most: number | null | undefined): Gating {
   const squeezed = (x: MlxArray, cap: number) => multiply(tanh(multiply(x, 1 / cap)), cap);
   return (gate, up) => {
@@ -100,7 +100,7 @@ export function situ(beta: number, most: number | null | undefined): Gating {
   };
 }
 
-/** Gemma 3n: opens only gates this many standard deviations above the mean, which is taken over all ranks' gates. */
+/** Gates as Gemma 3n: passes only gates `deviations` standard deviations above the mean over all ranks' gates. */
 export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
   const total = weights.ranks.totals(width) ?? ((x) => x);
   const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));
@@ -112,7 +112,7 @@ export function sparseGeglu(weights: Weights, width: Extent, deviations: number)
   };
 }
 
-/** Quantile of the standard normal distribution. */
+/** Returns a quantile of the standard normal distribution. */
 export function normalQuantile(share: number): number {
   using _ = new Scope();
   return multiply(erfinv(array(Float32Array.of(2 * share - 1))), 2 ** 0.5).numbers()[0]!;
@@ -121,7 +121,7 @@ export function normalQuantile(share: number): number {
 export type Slope = "alpha_p" | "alpha_n" | "beta" | "eps";
 
 /**
- * Apertus (xIELU): a parabola above 0 and an exponential below, each with a learned slope (1), plus a linear term.
+ * Makes xIELU (Apertus): a parabola above 0, an exponential below, each with a learned slope (1), and a linear term.
  */
 export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activation {
   const scalar = (make: () => MlxArray) => weights.arrays.computed(() => reshape(make(), []));

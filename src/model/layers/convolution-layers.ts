@@ -15,7 +15,7 @@ import {
 } from "./layers.ts";
 import { convolution } from "./recurrent-layers.ts";
 
-/** LFM 2: convolves one third of the projection, with the others as gates before and after. */
+/** Builds LFM 2's convolution, on a third of the projection; the other thirds are gates before and after. */
 export function shortConvolution(
   weights: Weights,
   name: string,
@@ -35,7 +35,7 @@ export function shortConvolution(
   };
 }
 
-/** Gear: convolves keys and values, gated by queries. */
+/** Builds Gear's convolution of keys and values, which queries gate. */
 export function convolvedMixer(
   weights: Weights,
   name: string,

@@ -1,9 +1,9 @@
-// Values that layers pass to later layers beside the hidden state. If ranks have some of the layers each, a value
-// travels with the hidden state, from the rank that makes it to the last one that reads it.
+// Crossings: values that layers pass to later layers in addition to the hidden state. With pipeline parallelism a
+// value travels with the hidden state, from the rank that computes it to the last one that reads it.
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, reshape, slice, split } from "../../mlx/ops.ts";
 
-/** `width` features per token, made by layer `from` (-1: before the first) and read by layers up to `to`. */
+/** Value of `width` features per token that layer `from` (-1: the input) makes and layers up to `to` read. */
 export type Crossing = {
   readonly from: number;
   readonly to: number;
@@ -12,7 +12,7 @@ export type Crossing = {
   value?: MlxArray;
 };
 
-/** Crossings made before this layer and read by it or later ones. */
+/** Returns the crossings that are made before this layer and read by this layer or later ones. */
 export function crossingsAt(layer: number, all: readonly Crossing[]): Crossing[] {
   return all.filter(({ from, to }) => from < layer && layer <= to);
 }
@@ -21,14 +21,14 @@ export function widthOf(crossings: readonly Crossing[]): number {
   return crossings.reduce((sum, { width }) => sum + width, 0);
 }
 
-/** Concatenates the hidden state (T, ...) and its crossings: (T, sum of widths) */
+/** Concatenates the hidden state (T, ...) and crossings along the features: (T, sum of widths) */
 export function sideBySide(hidden: MlxArray, crossings: readonly Crossing[]): MlxArray {
   const flat = reshape(hidden, [hidden.shape[0]!, -1]);
   if (crossings.length === 0) return flat;
   return concatenate([flat, ...crossings.map(({ value }) => value!)], -1);
 }
 
-/** Splits the concatenation: returns the hidden state (T, dims) and sets the crossings. */
+/** Splits what `sideBySide` concatenates: returns the hidden state (T, dims) and sets the crossings. */
 export function takeApart(both: MlxArray, dims: number, crossings: Crossing[]): MlxArray {
   if (crossings.length === 0) return both;
   const ends = crossings.map((_, i) => dims + widthOf(crossings.slice(0, i)));
@@ -37,7 +37,7 @@ export function takeApart(both: MlxArray, dims: number, crossings: Crossing[]): 
   return hidden!;
 }
 
-/** A product whose last columns are also stored in the crossing for later layers. */
+/** Wraps a product so that its last `width` columns are also stored in the crossing, for later layers. */
 export function handingOn<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   width: number,
@@ -50,7 +50,7 @@ export function handingOn<A extends unknown[]>(
   };
 }
 
-/** A product with an earlier layer's crossing appended as its last columns. */
+/** Wraps a product so that an earlier layer's crossing is appended as its last columns. */
 export function takingOver<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   from: Crossing,

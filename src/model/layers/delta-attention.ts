@@ -27,8 +27,8 @@ import { convolution, deltaScan, joinConvolutions } from "./recurrent-layers.ts"
 export type DeltaSizes = { dims: number; heads: number; headDim: number; taps: number };
 
 /**
- * q_proj, k_proj, v_proj with a convolution each, o_norm, o_proj. f_proj, b_proj and g_proj compute decays, betas and
- * output gates from the input; f and g are low-rank in some models. `least`: lower bound of a decay's logarithm.
+ * Builds KDA from q_proj, k_proj, v_proj with a convolution each, o_norm, o_proj. f_proj, b_proj and g_proj make
+ * decays, betas and output gates; f and g are low-rank in some models. `least`: lower bound of a decay's logarithm.
  */
 export function deltaAttention(
   weights: Weights,
@@ -68,7 +68,7 @@ export function deltaAttention(
   };
 }
 
-/** x -> steps and output gates (T, heads * features), betas (T, heads) */
+/** Computes steps and output gates (T, heads * features) and betas (T, heads) from x. */
 function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   const { dims, headDim } = own;
   const width = headFeatures(own);
@@ -98,7 +98,7 @@ function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   };
 }
 
-/** exp(A_log) of each head, repeated per feature, and dt_bias. */
+/** Loads exp(A_log) of each head, repeated per feature, and dt_bias. */
 function featureRates(
   weights: Weights,
   name: string,

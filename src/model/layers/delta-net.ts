@@ -7,7 +7,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, kvFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { convolution, decayRule, deltaScan } from "./recurrent-layers.ts";
 
-/** Configuration keys. */
+/** Configuration keys of delta nets. */
 export const deltaNetKeys = {
   linear_num_key_heads: count,
   linear_num_value_heads: count,
@@ -35,13 +35,13 @@ export type DeltaNetSizes = {
   valueHeads: number;
   keyDim: number;
   valueDim: number;
-  /** Taps of the convolution. */
+  /** Number of taps of the convolution. */
   taps: number;
 };
 
 /**
- * A gated delta net: in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d, A_log,
- * dt_bias, norm, out_proj. `most`: upper bound of betas.
+ * Builds a gated delta net from in_proj_qkv (or q_proj, k_proj, v_proj), in_proj_z, in_proj_b, in_proj_a, conv1d,
+ * A_log, dt_bias, norm, out_proj. `most`: upper bound of betas.
  */
 export function deltaNet(
   weights: Weights,
@@ -89,7 +89,7 @@ export function deltaNet(
   };
 }
 
-/** Qwen 3 Next interleaves per key head: query, key, values and gates in one matrix, betas and steps in another. */
+/** Splits Qwen 3 Next's two matrices by key head: queries, keys, values and gates; betas and steps. */
 export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: DeltaNetSizes): void {
   const { dims, keyHeads: heads, keyDim } = sizes;
   const each = sizes.valueHeads / heads;
@@ -98,7 +98,7 @@ export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: Delt
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
-  // GGUF files have them in order; Qwen 3.5's files have separate matrices.
+  // Other files need no split: GGUF's are in order, and Qwen 3.5's have separate matrices.
   if (matrices.has(mixed)) {
     matrices.check(mixed, [heads * width, dims]);
     matrices.pick(mixed, `${name}.in_proj_qkv`, [

@@ -1,4 +1,4 @@
-// Experts as a family's design declares them, and their configuration keys.
+// Declares experts as a part of a family's design, and their configuration keys.
 import { z } from "zod";
 import type { Gating } from "../../device/device.ts";
 import type { Routing as DeviceRouting } from "../../kernels/token/routing.ts";
@@ -7,11 +7,11 @@ import type { Activation } from "./activations.ts";
 
 export type Routing = Partial<Omit<DeviceRouting, "experts" | "each" | "correction" | "shared">> & {
   each: number;
-  /** Name of a tensor (experts) added to scores when experts are chosen, but not to their weights. */
+  /** Name of the correction (experts), which is added to scores to choose experts, but not to their weights. */
   correction?: string | undefined;
 };
 
-/** Experts of a layer. Names are relative to the MLP's. */
+/** Design of a layer's experts. Names are relative to the MLP's name. */
 export type ExpertDesign = Routing & {
   count: number;
   /** Width of one expert. */
@@ -19,16 +19,16 @@ export type ExpertDesign = Routing & {
   /** Whether a layer has experts; undefined for all layers. */
   isSparse?: ((layer: number) => boolean) | undefined;
   shared?: SharedExperts | undefined;
-  /** For experts without a gate: down(activation(up(x))) */
+  /** Activation of experts without a gate: down(activation(up(x))) */
   activation?: Activation | undefined;
   latent?: LatentExperts | undefined;
   /** Number of identity experts, which return their input. */
   identities?: number | undefined;
-  /** Weights scale the experts' inputs, not their outputs. Only with one expert per token. */
+  /** Whether weights scale the experts' inputs instead of their outputs. Only with one expert per token. */
   scalesInputs?: boolean | undefined;
 };
 
-/** Experts in a smaller space: its size, the projections down and up, and an optional norm between. */
+/** Experts on a smaller state: its size, projections down (`into`) and up (`back`), and a norm before `back`. */
 export type LatentExperts = {
   size: number;
   into: string;
@@ -36,13 +36,13 @@ export type LatentExperts = {
   norm?: { name: string; eps: number } | undefined;
 };
 
-/** An MLP that all tokens go through; width 0 for none. */
+/** An MLP that processes all tokens; width 0 for none. */
 export type SharedExperts = {
   name: string;
   width: number;
-  /** Name of the gate's row (1, D). */
+  /** Name of the gate's matrix (1, D). */
   gate?: string | undefined;
-  /** Defaults to the experts' gating. */
+  /** Gating of the shared MLP; by default the experts'. */
   gating?: Gating | undefined;
 };
 
@@ -58,25 +58,25 @@ export const expertKeys = {
   routed_scaling_factor: positive.nullish(),
   first_k_dense_replace: z.int().default(0),
   moe_layer_freq: count.default(1),
-  /** Replaces both. */
+  /** Kind of each layer, in place of first_k_dense_replace and moe_layer_freq. */
   mlp_layer_types: layerTypes("dense", "sparse").nullish(),
 };
 
-/** For families whose configurations always have them. */
+/** Expert keys for families whose configurations always have them. */
 export const requiredExpertKeys = {
   ...expertKeys,
   n_routed_experts: count,
   num_experts_per_tok: count,
 };
 
-/** mlp_layer_types from a flag per layer: whether it has experts. */
+/** Makes mlp_layer_types from flags that tell whether a layer has experts. */
 export const mlpTypes = (marks: readonly (number | boolean)[] | null | undefined) =>
   marks?.map((isSparse) => (isSparse ? "sparse" : "dense"));
 
 type ExpertsConfig = Pick<BaseConfig, "intermediate_size"> &
   z.infer<z.ZodObject<typeof expertKeys>>;
 
-/** Softmax routing from the configuration; `own` overrides. */
+/** Designs experts with softmax routing from the configuration; `own` overrides fields. */
 export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}): ExpertDesign {
   const { n_group, topk_group, first_k_dense_replace: dense, moe_layer_freq: each } = config;
   const { mlp_layer_types: types } = config;
@@ -94,7 +94,7 @@ export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}
   };
 }
 
-/** Sigmoid scores, with a correction added when experts are chosen. */
+/** Routing by sigmoid scores, with a correction that is added when experts are chosen. */
 export const correctedScores = {
   scores: "sigmoid",
   correction: "gate.e_score_correction_bias",

@@ -9,7 +9,7 @@ import {
 import type { StoredTensors } from "../weights/stored-tensors.ts";
 import type { ExpertSizes } from "./layers.ts";
 
-/** Names of an MLP's parts in files. */
+/** Our names of an MLP's matrices, and the names in files. */
 const partNames = {
   gate_proj: ["gate_proj", "w1"],
   up_proj: ["up_proj", "w3", "v1"],
@@ -23,14 +23,14 @@ export function arrangeExperts(
 ): void {
   stackExperts(stored, name, experts);
   const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
-  // Some of MLX's files name experts like a plain MLP.
+  // Some of MLX's files have all experts in one tensor that is named like an MLP's.
   for (const part of Object.keys(partNames)) {
     if (!stored.has(`${source}.${part}.weight`)) continue;
     stored.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
   }
   const both = stored.get(`${source}.gate_up_proj`)?.shape;
   if (!both || stored.has(`${target}.gate_proj.weight`)) return;
-  // (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed: at most one of the two is square.
+  // Either (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed: only one of them can be square.
   const down = stored.get(`${source}.down_proj`)?.shape;
   if (both[2] === dims && down?.[1] === dims) {
     splitExperts(stored, `${source}.gate_up_proj`, target);
@@ -38,7 +38,7 @@ export function arrangeExperts(
   } else transposeExperts(stored, source, target);
 }
 
-/** Most authors' files have one matrix per expert, in `name`.experts. */
+/** Stacks the experts' matrices of files with one matrix per expert in `name`.experts, as most authors' have. */
 function stackExperts(stored: StoredTensors, name: string, experts: number): void {
   for (const [part, names] of Object.entries(partNames)) {
     for (const other of names) {
@@ -52,7 +52,7 @@ function stackExperts(stored: StoredTensors, name: string, experts: number): voi
   }
 }
 
-/** Some authors' files have gates and ups of all experts in one tensor: (experts, 2 hidden, dims). */
+/** Splits gate_up of files that have the gates and ups of all experts in one tensor: (experts, 2 hidden, dims). */
 function splitExperts(stored: StoredTensors, source: string, name: string): void {
   for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
     stored.arrange([source], ([tensor]) => {
@@ -69,7 +69,7 @@ function splitExperts(stored: StoredTensors, source: string, name: string): void
   }
 }
 
-/** Others have it transposed, (experts, dims, 2 hidden), and down_proj too. */
+/** Transposes gate_up (experts, dims, 2 hidden) and down_proj, as other files have them. */
 function transposeExperts(stored: StoredTensors, source: string, name: string): void {
   const pick = (matrix: string, part: string, index: number, parts: number) => {
     if (!stored.has(`${source}.${matrix}`)) return;
@@ -84,7 +84,7 @@ function transposeExperts(stored: StoredTensors, source: string, name: string): 
   pick("down_proj", "down_proj", 0, 1);
 }
 
-/** DBRX's files concatenate the rows of all experts, with down_proj transposed. */
+/** Splits DBRX's matrices, which concatenate the rows of all experts, with down_proj transposed. */
 export function splitExpertRows(
   stored: StoredTensors,
   name: string,
@@ -104,12 +104,12 @@ export function splitExpertRows(
 }
 
 /**
- * OpenAI's files interleave gates and ups, and store mxfp4 as blocks of bytes. Unquantized experts are transposed:
- * (experts, dims, 2 hidden).
+ * Rearranges OpenAI's experts, whose gates and ups are interleaved: mxfp4 as blocks of bytes, or unquantized and
+ * transposed (experts, dims, 2 hidden).
  */
 export function arrangeInterleaved(stored: StoredTensors, name: string): void {
   const [both, down] = [`${name}.gate_up_proj`, `${name}.down_proj`];
-  // MLX's files have gates and ups apart.
+  // MLX's files have gates and ups in separate tensors.
   if (!stored.has(`${both}_bias`)) return;
   const isPlain = stored.has(both);
   for (const [half, part] of (["gate_proj", "up_proj"] as const).entries()) {

@@ -1,4 +1,4 @@
-// Mixtures of experts: a router chooses a few of many small MLPs per token; shared experts process all tokens.
+// Builds mixtures of experts: a router chooses a few of many small MLPs per token; shared experts process all tokens.
 import type { Gating, Hidden, Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
 import type { Routing as DeviceRouting, Routed } from "../../kernels/token/routing.ts";
@@ -21,7 +21,7 @@ import {
 /** x (T, D) -> the chosen experts of each token and their weights */
 export type Router = (x: MlxArray) => Routed;
 
-/** `name`: the matrix of scores. `shared`: number of shared experts, and their gate. */
+/** Builds a router. `name`: the matrix of scores. `shared`: number of shared experts, and their gate. */
 export function router(
   weights: Weights,
   name: string,
@@ -56,7 +56,7 @@ export function router(
   return (x) => weights.device.route(x, product, routing);
 }
 
-/** `name`.gate chooses among the experts in `name`.switch_mlp. */
+/** Builds a mixture of experts: `name`.gate chooses among the experts in `name`.switch_mlp. */
 export function routedMlp(
   weights: Weights,
   name: string,
@@ -100,10 +100,10 @@ export function routedMlp(
   };
 }
 
-/** The weighted sum of a token's experts. */
+/** Computes the weighted sum of a token's experts, and adds the residual if given. */
 type Mixture = (x: MlxArray, routed: Routed, residual?: MlxArray) => Hidden;
 
-/** Sums made (T, K, D), weighted by (T, K) -> (T, D) */
+/** Sums the experts' outputs `made` (T, K, D), weighted by `shares` (T, K) -> (T, D) */
 export function combined(
   { device }: Weights,
   { total }: ExpertMlps,
@@ -139,7 +139,7 @@ function inLatent(
   return (x, routed, residual) => up(mixture(down(x), routed), { norm: behind, residual });
 }
 
-/** Experts from index `experts` on return their input. */
+/** Adds identity experts, which have the indices from `experts` on and return their input. */
 function withIdentities(mixture: Mixture, experts: number): Mixture {
   return (x, { chosen, shares }, residual) => {
     const isExpert = less(chosen, experts);

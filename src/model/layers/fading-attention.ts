@@ -1,4 +1,4 @@
-// Linear attention with a fixed decay per head (Lightning attention), as in Ring 2 and 2.5.
+// Builds linear attention with a fixed decay per head (Lightning attention), as in Ring 2 and 2.5.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { add, concatenate, multiply, reshape, sigmoid, split, zeros } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { groupedNorm } from "./recurrent-layers.ts";
 
-/** The last layer of each group has another attention, and so do the layers after the last whole group. */
+/** Keys that tell which layers have full attention: each group's last one, and all after the last whole group. */
 export const groupKeys = {
   layer_group_size: count,
   layer_types: layerTypes("linear_attention", "full_attention").nullish(),
@@ -26,11 +26,11 @@ type GroupConfig = z.infer<z.ZodObject<typeof groupKeys>> & { num_hidden_layers:
 
 type FadingConfig = BaseConfig & {
   use_qk_norm: boolean;
-  /** Groups of the output norm. */
+  /** Number of groups of the output norm. */
   group_norm_size: number;
 };
 
-/** `pace`: factor on a layer's decay rates, smaller in later layers. */
+/** Returns a function that builds a layer. `pace` is a factor on the layer's decay rates, smaller in later layers. */
 export function fadingLayers(config: FadingConfig, weights: Weights) {
   const { use_qk_norm: isNormed, group_norm_size: groups, partial_rotary_factor } = config;
   const rotary = Math.floor(headsOf(config).headDim * (partial_rotary_factor ?? 1));
@@ -41,7 +41,7 @@ export function fadingLayers(config: FadingConfig, weights: Weights) {
 
 type FadingParts = { rope: Rope; isNormed: boolean; groups: number; pace: number };
 
-/** qkv_proj, query_layernorm and key_layernorm, g_norm, g_proj, o_proj. */
+/** Builds a layer from qkv_proj, query_layernorm and key_layernorm, g_norm, g_proj, o_proj. */
 function fadingAttention(
   config: BaseConfig,
   weights: Weights,
@@ -51,7 +51,7 @@ function fadingAttention(
 ): AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const all = headsOf({ ...config, num_key_value_heads: undefined });
-  // A rank has the heads of whole groups, or of a part of one.
+  // Divides heads by groups of the output norm: a rank has whole groups, or a part of one.
   const own = ownHeads(weights, name, { dims, ...all, kvHeads: groups });
   const { heads, headDim } = own;
   const [width, features] = [heads * headDim, headFeatures(own)];
@@ -67,7 +67,7 @@ function fadingAttention(
   const decays = weights.arrays.constant(
     Float32Array.from(ownSlopes, (slope) => Math.exp(-slope * (pace + 1e-5))),
   );
-  // Scales values on writing, which equals scaling outputs on reading.
+  // Scales values when they are written, which equals scaling outputs when they are read.
   const betas = weights.arrays.constant(new Float32Array(heads).fill(headDim ** -0.5));
   const state = states.slot(heads, headDim, headDim);
   const scan = {
@@ -91,7 +91,7 @@ function fadingAttention(
   };
 }
 
-/** ALiBi's slopes: a geometric series; if the number of heads is no power of two, completed from the next one. */
+/** Returns ALiBi's slopes: a geometric series, completed from the next one unless heads are a power of two. */
 function slopes(heads: number): number[] {
   const series = (count: number) =>
     Array.from({ length: count }, (_, i) => 2 ** (-(2 ** -(Math.log2(count) - 3)) * (i + 1)));

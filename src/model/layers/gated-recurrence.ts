@@ -1,4 +1,4 @@
-// RG-LRU, a gated linear recurrence per channel after a short convolution, as in Griffin.
+// Builds RG-LRU, a gated linear recurrence per channel after a short convolution, as in Griffin.
 import type { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -26,16 +26,16 @@ import { activationOf } from "./activations.ts";
 import type { AttentionBlock } from "./layers.ts";
 import { convolution } from "./recurrent-layers.ts";
 
-/** Configuration keys. */
+/** Configuration keys of the recurrence. */
 export const recurrenceKeys = { conv1d_width: count.default(4) };
 
 type RecurrenceConfig = Pick<BaseConfig, "hidden_size" | "num_attention_heads"> &
   z.infer<z.ZodObject<typeof recurrenceKeys>>;
 
-/** Minimum number of key features that kernels read: a channel's state is the first of them. */
+/** Minimum number of key features that kernels read. A channel needs one, so the others are zero. */
 const KEYS = 16;
 
-/** linear_x, conv_1d and rg_lru, gated by linear_y; then linear_out. */
+/** Builds a layer from linear_x, conv_1d and rg_lru, gated by linear_y; then linear_out. */
 export function gatedRecurrence(
   config: RecurrenceConfig,
   weights: Weights,
@@ -59,7 +59,7 @@ export function gatedRecurrence(
   };
 }
 
-/** state = decay * state + sqrt(1 - decay^2) * gated input, per channel; both gates depend on the input. */
+/** Computes state = decay * state + sqrt(1 - decay^2) * gated input per channel. Both gates depend on the input. */
 function recurrence(
   weights: Weights,
   name: string,
@@ -89,7 +89,7 @@ function recurrence(
   return (x: MlxArray, step: Step) => {
     const powers = multiply(astype(recurrentGate(x), "float32"), rate); // (T, channels)
     const rest = maximum(add(negative(exp(multiply(powers, 2))), 1), 0);
-    // The first token of a sequence has no predecessor.
+    // The first token of a sequence has no previous state, so its input is not scaled.
     const isFirst = expandDims(lessEqual(step.positions(), 0), 1);
     const share = where(isFirst, add(zeros(rest.shape), 1), power(rest, 0.5));
     const taken = multiply(multiply(x, inputGate(x)), astype(share, x.dtype));

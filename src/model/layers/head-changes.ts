@@ -1,4 +1,4 @@
-// Changes that some architectures make to queries, keys and values between their projection and attention.
+// Changes queries, keys and values between their projection and attention, for architectures that need it.
 import { LoadError } from "../../files/load-error.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import {
@@ -32,10 +32,10 @@ import {
   projection,
 } from "./layers.ts";
 
-/** Split into heads: queries (T, heads, D), keys and values (T, kvHeads, D) */
+/** Queries (T, heads, D), keys and values (T, kvHeads, D), split into heads. */
 export type HeadArrays = { q: MlxArray; k: MlxArray; v: MlxArray };
 
-/** A projection whose heads are changed before attention. */
+/** Wraps a projection so that `change` is applied to its heads before attention. */
 export function changedHeads(
   project: Projection,
   { heads, kvHeads, headDim }: Omit<AttentionSizes, "dims">,
@@ -49,7 +49,7 @@ export function changedHeads(
   };
 }
 
-/** Norms over each head of queries and keys; the weights (heads, D) have these names. */
+/** Norms over each head of queries and keys. `query` and `key` name the weights (heads, D). */
 export type HeadwiseNorms = { query: string; key: string; norm: (x: MlxArray) => MlxArray };
 
 export function headwiseNorms(
@@ -67,7 +67,7 @@ export function headwiseNorms(
   }));
 }
 
-/** Applies RoPE before norms or gates: returns `parts` for an attention kernel that applies none. */
+/** Applies RoPE in the projection, for norms or gates that follow RoPE; attention then applies none. */
 export function rotatedFirst(
   project: Projection,
   sizes: AttentionSizes,
@@ -84,8 +84,8 @@ export function rotatedFirst(
 export type Temperature = { scale: number; every: number; first: number };
 
 /**
- * Factor on queries at positions (T). It grows with the logarithm of the position, counted in units of `every` from
- * `first` on, so that attention to many tokens stays sharp.
+ * Returns a function of positions (T) that gives a factor on queries. It grows with the logarithm of the position,
+ * counted in units of `every` from `first` on, so that attention to many tokens stays sharp.
  */
 export function temperature({ scale, every, first }: Temperature) {
   return (positions: MlxArray): MlxArray => {
@@ -94,7 +94,7 @@ export function temperature({ scale, every, first }: Temperature) {
   };
 }
 
-/** Queries are the first `width` columns. */
+/** Scales queries, the first `width` columns of qkv, by a factor that grows with position, before attention. */
 export function withTemperature(
   attend: AttentionBlock,
   width: number,
@@ -118,7 +118,7 @@ export function withTemperature(
     );
 }
 
-/** Pads values that have fewer features than keys with zeros. `scale`: factor on attention's output. */
+/** Pads values with zeros, if they have fewer features than keys. `scale`: factor on attention's output. */
 export function narrowValues(
   weights: Weights,
   name: string,
@@ -149,7 +149,7 @@ export function narrowValues(
   };
 }
 
-/** The first of each `each` layers has keys and values, which the others share. */
+/** Makes crossings for layers in groups of `each`, whose first layer has the keys and values of all. */
 export function takenOver(
   { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
   layers: number,
@@ -161,7 +161,7 @@ export function takenOver(
   });
 }
 
-/** With its own keys and values, or the shared ones. */
+/** Returns a projection with the layer's own keys and values, or with those of an earlier layer. */
 export function projectionWith(
   weights: Weights,
   name: string,

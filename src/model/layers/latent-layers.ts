@@ -1,6 +1,6 @@
-// Multi-head latent attention (MLA): keys and values of all heads are projections of one small latent per token, and
-// only this latent is stored. The key projections are absorbed into the queries, and the value projections are
-// applied to attention's output, so no head's keys or values are ever computed.
+// Builds multi-head latent attention (MLA): keys and values of all heads are projections of one small latent per
+// token, and only this latent is stored. The key projections are absorbed into the queries, and the value projections
+// are applied to attention's output, so no head's keys or values are ever computed.
 import type { z } from "zod";
 import type { HeadLinear, Norm } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -16,11 +16,11 @@ import { type AttentionBlock, makeOutputGate, type OutputGate, rmsNorm } from ".
 export type LatentSizes = {
   dims: number;
   heads: number;
-  /** Size of the latent that queries are projected from; undefined if they are projected directly. */
+  /** Size of the latent that queries are projected from; undefined if queries have no latent. */
   queryRank: number | undefined;
   /** Size of the latent that keys and values are projected from. */
   latent: number;
-  /** Features of queries and keys with a position (`rotary`) and without one (`plain`). */
+  /** Features of queries and keys with RoPE (`rotary`) and without RoPE (`plain`). */
   rotary: number;
   plain: number;
   /** Features of a head's values. */
@@ -28,19 +28,19 @@ export type LatentSizes = {
 };
 
 export type LatentParts = Omit<LatentOptions, "norm"> & {
-  /** Epsilon of the norms of both latents. */
+  /** Epsilon of the norms of the query latent and the KV latent. */
   eps: number;
-  /** Factor on latents after their norm. */
+  /** Factor on the KV latent after its norm. */
   latentScale?: number | undefined;
-  /** Factor on the queries at positions (T). */
+  /** Function of positions (T) that gives a factor on queries. */
   queryScale?: ((positions: MlxArray) => MlxArray) | undefined;
   outputGate?: OutputGate | undefined;
 };
 
-/** Epsilon of the latents' norms in most families, whatever the configuration says of the other norms. */
+/** Epsilon of the latents' norms in most families; rms_norm_eps applies only to the other norms. */
 const LATENT_EPS = 1e-6;
 
-/** Configuration keys. */
+/** Configuration keys of latent attention. */
 export const latentKeys = {
   q_lora_rank: count.nullish(),
   kv_lora_rank: count,
@@ -51,7 +51,7 @@ export const latentKeys = {
 
 type LatentConfig = BaseConfig & z.infer<z.ZodObject<typeof latentKeys>>;
 
-/** Replaces attention: `mix` of a design. RoPE follows the configuration unless `own` has one. */
+/** Returns a design's `mix`, which builds a layer. RoPE follows the configuration unless `own` has one. */
 export function latentLayers(
   config: LatentConfig,
   weights: Weights,
@@ -69,7 +69,7 @@ export function latentLayers(
   };
   const options = ropeOptions(config, rotary);
   const parts = {
-    // A factor on queries is a factor on their scores.
+    // Applies `queryFactor` to the scores, which is the same.
     scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
     rope: "rope" in own ? own.rope : ofAnyLength(makeRope(weights, options)),
     eps: LATENT_EPS,
@@ -89,7 +89,7 @@ function latentAttention(
   const { dims, queryRank, latent, rotary, plain, value } = sizes;
   const division = { unit: value, inputOf: [`${name}.o_proj`] };
   const values = weights.ranks.divide(sizes.heads * value, division);
-  /** Heads of this rank; every rank stores all latents. */
+  /** This rank's heads; latents are not divided, so every rank stores them all. */
   const own = times(values, 1 / value);
   const heads = countOf(own);
   const state = states.latent({ heads, latent, rotary });
@@ -130,7 +130,7 @@ function latentAttention(
   };
 }
 
-/** Folds the factor on a norm's outputs into its weight. */
+/** Folds a factor on a norm's outputs into the norm's weight. */
 function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
   if (scale === 1) return norm;
   const weight = weights.arrays.computed(() => multiply(norm.weight, scale));
@@ -138,7 +138,7 @@ function scaledNorm(weights: Weights, norm: Norm, scale: number): Norm {
   return Object.assign(scaled, { weight, eps: norm.eps });
 }
 
-/** MLX's files have separate matrices of keys and values, the authors' files one matrix head by head. */
+/** Loads each head's key and value matrices. MLX's files have them apart, the authors' files have one matrix. */
 function headLinears(
   weights: Weights,
   name: string,
@@ -156,7 +156,7 @@ function headLinears(
     weights.matrices.pick(joint, values, runs(plain, value), [heads, value]);
   }
   return {
-    // The authors' matrix is (plain, latent) and quantized along the latent.
+    // The authors' matrix is (plain, latent) per head and quantized along the latent, so it is used transposed.
     absorb: weights.byHead(keys, own, plain, latent, { isTransposed: isJoint }),
     toValues: weights.byHead(values, own, latent, value),
   };

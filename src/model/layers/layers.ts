@@ -1,4 +1,4 @@
-// Norms, MLPs, experts, projections and attention that architectures are built from.
+// Builds norms, MLPs, experts, projections and attention, for all architectures.
 import type {
   ExpertLinear,
   ExpertProduct,
@@ -40,7 +40,7 @@ import type { Weights } from "../weights/weights.ts";
 import type { Activation } from "./activations.ts";
 import { type Crossing, handingOn, takingOver } from "./crossings.ts";
 
-/** `offset` is added to the weight: Gemma stores weight - 1. */
+/** Loads an RMS norm. `offset` is added to the weight: Gemma stores weight - 1. */
 export function rmsNorm(
   { arrays, device }: Weights,
   name: string,
@@ -54,10 +54,10 @@ export function rmsNorm(
   return Object.assign(norm, { weight, eps });
 }
 
-/** A norm; devices fuse only RMS norms into products. */
+/** A norm of any kind. Devices fuse only RMS norms into products. */
 export type AnyNorm = Norm | ((x: Hidden) => MlxArray);
 
-/** Layer norm with the file's weight and bias, if any; `offset` is added to the weight. */
+/** Loads a layer norm with the weight and bias that the file has; `offset` is added to the weight. */
 export function layerNorm(
   { stored: file, arrays }: Weights,
   name: string,
@@ -72,7 +72,7 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
-/** RMS norm over a divided axis: ranks add up their sums of squares. `groups`: number of groups with a norm each. */
+/** Loads an RMS norm, per group, over an axis that is divided among ranks, which add up sums of squares. */
 export function dividedNorm(
   weights: Weights,
   name: string,
@@ -96,13 +96,13 @@ export function dividedNorm(
   };
 }
 
-/** Layer norm without weights. */
+/** Makes a layer norm without weights. */
 export const plainLayerNorm =
   (eps: number): AnyNorm =>
   (x) =>
     normed(x, undefined, undefined, eps);
 
-/** RMS norm over heads of this size, without weights. */
+/** Makes an RMS norm over heads of this size, without weights. */
 export function plainNorm(weights: Weights, headDim: number, eps: number): Norm {
   const norm = (x: MlxArray) => weights.device.rmsNorm(x, undefined, eps);
   const weight = weights.arrays.constant(new Float32Array(headDim).fill(1));
@@ -114,14 +114,14 @@ export function softCap(x: MlxArray, cap: number): MlxArray {
   return multiply(tanh(divide(x, cap)), cap);
 }
 
-/** This rank's part of an MLP's width. */
+/** Returns this rank's part of an MLP's width. */
 export function ownWidth(weights: Weights, name: string, hidden: number): Extent {
   return weights.ranks.divide(hidden, { inputOf: [`${name}.down_proj`] });
 }
 
 /**
- * down(gating(gate(x), up(x))), with gate and up fused if the file has one matrix. `own`: the width that a gating was
- * made for, if it is not elementwise.
+ * Builds down(gating(gate(x), up(x))), with gate and up in one product if the file has one matrix. `own`: the width
+ * that a gating was made for, if it is not elementwise.
  */
 export function gatedMlp(
   weights: Weights,
@@ -138,12 +138,12 @@ export function gatedMlp(
   return joinedMlp(gateUp, weights.linear(`${name}.down_proj`, own, dims), gating);
 }
 
-/** Gate and up from one product. */
+/** Builds an MLP whose gate and up are one product. */
 function joinedMlp(gateUp: Linear, down: Linear, gating: Gating): Linear {
   return (x, { norm, residual } = {}) => down(gateUp(x, { norm, gating }), { residual });
 }
 
-/** down(activation(up(x))) */
+/** Builds down(activation(up(x))). */
 export function plainMlp(
   weights: Weights,
   name: string,
@@ -160,8 +160,8 @@ export function plainMlp(
 export type ExpertSizes = { experts: number; dims: number; hidden: number };
 
 /**
- * x (T, D), chosen (T, K) -> the output of each chosen expert (T, K, D). Each rank has a part of every expert's
- * width; `total` adds up the ranks' sums.
+ * Computes the output of each chosen expert: x (T, D), chosen (T, K) -> (T, K, D). A rank has a part of every
+ * expert's width; `total` sums the ranks' results.
  */
 export type ExpertMlps = ((x: MlxArray, chosen: MlxArray) => MlxArray) & {
   total?: Total | undefined;
@@ -182,7 +182,7 @@ export function expertMlps(
   );
 }
 
-/** down(activation(up(x))) */
+/** Builds down(activation(up(x))) for each expert. */
 export function ungatedExpertMlps(
   weights: Weights,
   name: string,
@@ -197,7 +197,7 @@ export function ungatedExpertMlps(
   );
 }
 
-/** Sorts many rows by expert, if that is faster on the device. */
+/** Makes experts' MLPs that sort rows by expert, if there are enough rows for that to be faster on the device. */
 function byExpert(
   { sortedRows }: ExpertLinear,
   dims: number,
@@ -216,18 +216,18 @@ function byExpert(
   return Object.assign(mlps, { total });
 }
 
-/** Number of heads of this rank; `own` says which, if the rank does not have all. */
+/** Head counts and sizes of this rank. `own` tells which heads, if the rank does not have all. */
 export type AttentionSizes = {
   dims: number;
   heads: number;
   kvHeads: number;
   headDim: number;
-  /** Features of a head's values, if fewer than its keys'. */
+  /** Features of a head's values, if fewer than those of its keys. */
   valueDim?: number | undefined;
   own?: { heads: Slice; kvHeads: Slice } | undefined;
 };
 
-/** Features of the rank's heads, `each` per head. */
+/** Returns the extent of the features of this rank's heads, `each` per head. */
 export function headFeatures(
   { heads, own, ...sizes }: Omit<AttentionSizes, "dims" | "kvHeads">,
   each = sizes.headDim,
@@ -243,7 +243,7 @@ export function kvFeatures(
 }
 
 /**
- * This rank's heads: KV heads with all their queries, or, if there are more ranks than KV heads, some queries of a KV
+ * Returns this rank's heads: KV heads with all their queries, or, with more ranks than KV heads, some queries of a KV
  * head that other ranks have too; all heads if they cannot be divided. `output`: the projection after attention.
  */
 export function ownHeads(
@@ -281,8 +281,8 @@ export function ownHeads(
 type Ranks = { rank: number; size: number };
 
 /**
- * With fewer KV heads than ranks: the rank's KV head, the number of ranks that share it, and the rank's place among
- * them.
+ * Returns, for fewer KV heads than ranks, the rank's KV head (`first`), the number of ranks that share this head, and
+ * the rank's place among these ranks.
  */
 function sharedBy(kvHeads: number, { rank, size }: Ranks) {
   const first = Math.ceil(((rank + 1) * kvHeads) / size) - 1;
@@ -290,7 +290,7 @@ function sharedBy(kvHeads: number, { rank, size }: Ranks) {
   return { first, copies: ranksFrom(first + 1) - ranksFrom(first), place: rank - ranksFrom(first) };
 }
 
-/** Divides the queries of a KV head, `each` features, among the ranks that share it. */
+/** Divides the queries of a KV head (`each` features) among the ranks that share the head. */
 function sharedSlice(each: number, kvHeads: number): NonNullable<Division["sliceOf"]> {
   return (unit, ranks) => {
     const { first, copies, place } = sharedBy(kvHeads, ranks);
@@ -302,10 +302,10 @@ function sharedSlice(each: number, kvHeads: number): NonNullable<Division["slice
   };
 }
 
-/** x (T, dims) -> queries, keys and values side by side (T, (heads + 2 kvHeads) * D) */
+/** Projects x (T, dims) to queries, keys and values, concatenated: (T, (heads + 2 kvHeads) * D) */
 export type Projection = (x: Hidden, fused?: Pick<Fused, "norm">) => MlxArray | PendingProduct;
 
-/** One projection for queries, keys and values, fused if the file has one matrix. */
+/** Builds one projection for queries, keys and values, whether the file has one matrix or three. */
 export function projection(
   weights: Weights,
   name: string,
@@ -329,7 +329,7 @@ export function projection(
   };
 }
 
-/** With the norms q_norm and k_norm, each over all heads at once. */
+/** Builds a projection with the norms q_norm and k_norm, each over all heads at once. */
 export function normedProjection(
   weights: Weights,
   name: string,
@@ -342,7 +342,7 @@ export function normedProjection(
   });
 }
 
-/** A projection that may ask the step for positions. */
+/** A projection that may also ask the step for positions. */
 export type HeadProjection = (
   x: Hidden,
   fused: Pick<Fused, "norm">,
@@ -353,30 +353,30 @@ export type AttentionParts = {
   attention: AttentionOptions;
   rope?: Rope | undefined;
   project?: HeadProjection | undefined;
-  /** Changes attention's output before o_proj; gets the attention's input and its norm too. */
+  /** Changes attention's output before o_proj; also gets attention's input and the norm of that input. */
   afterwards?:
     | ((attended: MlxArray, x: MlxArray, fused: Pick<Fused, "norm">) => MlxArray)
     | undefined;
-  /** Norm of each head. */
+  /** Norms of each head of queries, keys and values. */
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
   vNorm?: Norm | undefined;
-  /** Number of inputs of o_proj, if it is not all heads' features. */
+  /** Number of inputs of o_proj, if it differs from the features of all heads. */
   outputs?: Extent | undefined;
-  /** State of the earlier layer whose keys and values this layer reads; it writes none. */
+  /** State of an earlier layer, whose keys and values this layer reads instead of writing its own. */
   shared?: KvState | undefined;
-  /** Keys and values of another rank's layer, written here as if they were this layer's. */
+  /** Keys and values of a layer on another rank, which this layer stores as its own. */
   taken?: Crossing | undefined;
-  /** Passes this layer's keys and values to other ranks' layers. */
+  /** Crossing that passes this layer's keys and values to layers on other ranks. */
   handsOn?: Crossing | undefined;
 };
 
-/** Computes all tokens; `forRows` computes only `rows` (R), if that is cheaper. State is written for all tokens. */
+/** Computes all tokens; `forRows` only `rows` (R), if that is cheaper. Both write the state of all tokens. */
 type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => Hidden) & {
   forRows?: ((rows: MlxArray, ...inputs: Inputs) => Hidden) | undefined;
 };
 
-/** From a function of both: without `rows`, all tokens. */
+/** Makes both functions from one that takes `rows`, undefined for all tokens. */
 export function ofTokens<Inputs extends unknown[]>(
   compute: (rows: MlxArray | undefined, ...inputs: Inputs) => Hidden,
 ) {
@@ -393,7 +393,7 @@ export function forRows<Inputs extends unknown[]>(
   return (rows && block.forRows?.(rows, ...inputs)) ?? rowsOf(block(...inputs), rows);
 }
 
-/** Rows of x (T, ...); all if undefined. */
+/** Picks `rows` of x (T, ...), or all rows if undefined. */
 export function rowsOf(x: MlxArray, rows: MlxArray | undefined): MlxArray {
   return rows ? take(x, rows, 0) : x;
 }
@@ -402,7 +402,7 @@ type AttentionInputs = [x: Hidden, step: Step, fused?: Pick<Fused, "norm" | "res
 
 export type AttentionBlock = OfTokens<AttentionInputs>;
 
-/** `again`: another layer with the same weights, but keys and values of its own. */
+/** `again` makes another layer with the same weights, but with keys and values of its own. */
 export type SharedBlock = AttentionBlock & { state: KvState; again(): SharedBlock };
 
 /** Projects x to queries, keys and values, attends with RoPE, and projects back. */
@@ -457,9 +457,9 @@ function ownSinks(
 /** Gates attention's output by the layer's input. */
 export type OutputGate = {
   name: string;
-  /** One gate per head instead of one per feature. */
+  /** Whether there is one gate per head instead of one per feature. */
   isPerHead?: boolean | undefined;
-  /** Replaces the sigmoid. */
+  /** Activation of the gate, in place of the sigmoid. */
   open?: Activation | undefined;
 };
 
@@ -482,10 +482,10 @@ function opened(x: MlxArray, gates: MlxArray): MlxArray {
   return reshape(multiply(byHead, expandDims(gates, -1)), [tokens, width]);
 }
 
-/** `input`: the per-layer input, in models that have one. */
+/** A whole layer. `input` is the layer's additional input, in models that have one. */
 export type Block = OfTokens<[x: Hidden, step: Step, input?: MlxArray]>;
 
-/** Pre-norm: norm, attend, add; norm, MLP, add. */
+/** Builds a layer with norms before attention and MLP: norm, attend, add; norm, MLP, add. */
 export function preNormBlock(
   attend: AttentionBlock,
   mlp: Linear,

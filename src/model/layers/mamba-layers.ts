@@ -1,4 +1,4 @@
-// Mamba's first mixer: a recurrent state per channel, whose decays, keys and queries depend on all channels.
+// Builds Mamba's first mixer: a recurrent state per channel, whose decays, keys and queries depend on all channels.
 import { z } from "zod";
 import type { MlxArray } from "../../mlx/array.ts";
 import { concatenate, exp, negative, reshape, slice, split } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 import type { AnyNorm, AttentionBlock } from "./layers.ts";
 import { convolution, decayRule } from "./recurrent-layers.ts";
 
-/** Configuration keys. */
+/** Configuration keys of Mamba. */
 export const mambaKeys = {
   state_size: count,
   conv_kernel: count,
@@ -32,19 +32,19 @@ export function mambaSizes(config: MambaConfig, channels: number): MambaSizes {
 export type MambaSizes = {
   dims: number;
   channels: number;
-  /** Number of heads, if channels are grouped: each head has one step size and one decay. */
+  /** Number of heads, if channels are grouped so that a head has one step size and one decay. */
   heads?: number | undefined;
   stateSize: number;
   /** Size of the vector that step sizes are projected from. */
   rank: number;
-  /** Taps of the convolution. */
+  /** Number of taps of the convolution. */
   taps: number;
 };
 
-/** Norms of that vector, of keys (B) and of queries (C), in models that have them. */
+/** Norms of steps before their projection, of keys (B) and of queries (C), in models that have them. */
 export type MambaNorms = { steps: AnyNorm; keys: AnyNorm; queries: AnyNorm };
 
-/** in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj; with heads, dt_bias too. */
+/** Builds a mixer from in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj, and with heads dt_bias. */
 export function mambaMixer(
   weights: Weights,
   name: string,
@@ -58,7 +58,7 @@ export function mambaMixer(
   const [channels, ownHeads] = [countOf(own), times(own, 1 / headDim)];
   const project = weights.linear(`${name}.in_proj`, dims, [own, own]);
   const convolved = { ...convolution(weights, `${name}.conv1d`, own, taps, "silu"), column: 0 };
-  // These depend on all channels: ranks add up.
+  // Steps, keys and queries depend on all channels, so the ranks' partial products are summed.
   const narrow = weights.linear(`${name}.x_proj`, own, rank + 2 * stateSize);
   const toSteps = weights.linear(`${name}.dt_proj`, rank, ownHeads);
   const rule = heads
@@ -88,12 +88,12 @@ export function mambaMixer(
   };
 }
 
-/** Decays from steps, per channel and state feature. */
+/** Loads what turns steps into decays, per channel and state feature. */
 function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
   const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {
     rate: weights.arrays.computed(() => reshape(negative(exp(stored)), [stored.size])),
-    // dt_proj has already added the steps' bias.
+    // The bias is 0, because dt_proj has already added it.
     bias: weights.arrays.constant(new Float32Array(countOf(channels))),
   };
 }

@@ -1,4 +1,4 @@
-// Mamba 2's mixer: a decay per head and step; groups of heads share keys and queries.
+// Builds Mamba 2's mixer: a decay per head and step; groups of heads share keys and queries.
 import type { z } from "zod";
 import type { Fused } from "../../device/device.ts";
 import type { Convolution, RawColumns, Scan } from "../../kernels/recurrence/recurrence.ts";
@@ -21,7 +21,7 @@ export const mamba2Keys = {
   time_step_limit: StepLimits.nullish(),
 };
 
-/** Other families' names for these keys. */
+/** Names of these keys in other families. */
 export const shortMamba2Keys: Keys = {
   mamba_num_heads: "mamba_n_heads",
   mamba_head_dim: "mamba_d_head",
@@ -51,14 +51,14 @@ export type Mamba2Sizes = {
   groups: number;
   stateSize: number;
   taps: number;
-  /** Limits of step sizes. */
+  /** Lower and upper limit of step sizes. */
   limits: readonly [number, number];
 };
 
-/** y (T, heads * headDim) and its gate -> the input of the output projection */
+/** Combines y (T, heads * headDim) and its gate to the input of the output projection. */
 export type GatedNorm = (y: MlxArray, gate: MlxArray) => MlxArray;
 
-/** With the usual norm: applies the gate, then an RMS norm per group. */
+/** Builds a mixer with the usual norm: applies the gate, then an RMS norm per group. */
 export function mamba2Layer(
   config: Mamba2Config & Pick<BaseConfig, "rms_norm_eps">,
   weights: Weights,
@@ -72,10 +72,10 @@ export function mamba2Layer(
   });
 }
 
-/** Factors on parts of the mixer's input. */
+/** Factors on parts of the mixer's projected input. */
 export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
 
-/** in_proj, conv1d, A_log, D, dt_bias, out_proj, with the caller's norm of this rank's values. */
+/** Builds a mixer from in_proj, conv1d, A_log, D, dt_bias, out_proj; `makeNorm` gets this rank's values. */
 export function mamba2Mixer(
   weights: Weights,
   name: string,
@@ -127,7 +127,7 @@ export function mamba2Mixer(
   };
 }
 
-/** Folds factors on the convolution's inputs into its weights; each applies to a run of channels. */
+/** Folds factors on the convolution's inputs into the convolution's weights. A run of channels shares a factor. */
 function scaledInputs(
   weights: Weights,
   { weight, ...rest }: Convolution,

@@ -1,10 +1,10 @@
-// Output matrices whose rows or columns are scaled to L2 norm 1. Quantized files have them scaled already.
+// Scales the rows or columns of output matrices to L2 norm 1. In quantized files they are scaled already.
 import type { Linear } from "../../device/device.ts";
 import { array, evaluate, type MlxArray } from "../../mlx/array.ts";
 import { add, astype, concatenate, divide, multiply, power, sum } from "../../mlx/ops.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Columns computed per product. */
+/** Columns of the matrix computed per product. */
 const COLUMNS = 64;
 
 /** Scales each row, one per token of the vocabulary, to L2 norm 1 by dividing the logits. */
@@ -29,8 +29,8 @@ export function normedColumns(weights: Weights, head: Linear, dims: number): Lin
 const lengthOf = (sums: MlxArray) => add(power(sums, 0.5), 1e-7);
 
 /**
- * Sums of squares along an axis. Columns are computed as products with unit vectors, because the matrix may be
- * quantized.
+ * Returns sums of squares along an axis, in pieces. Computes columns as products with unit vectors, because the
+ * matrix may be quantized.
  */
 function squares(weights: Weights, head: Linear, dims: number, axis: 0 | 1): MlxArray[] {
   return Array.from({ length: Math.ceil(dims / COLUMNS) }, (_, piece) => {

@@ -1,17 +1,17 @@
-// Reorders matrices of queries, keys and values: we have all queries, then all keys, then all values, and feature i
+// Reorders matrices of queries, keys and values to our order: all queries, all keys, all values, and feature i
 // rotates with feature i + D / 2.
 import { type RowRun, runsOf } from "../checkpoint/stored/arrangement.ts";
 import type { StoredMatrices } from "../weights/stored-matrices.ts";
 import type { StoredTensors } from "../weights/stored-tensors.ts";
 import type { AttentionSizes } from "./layers.ts";
 
-/** Files interleave per KV head: its queries, its key and its value in `qkv_proj`. */
+/** Reorders `qkv_proj` of files that interleave it by KV head: queries, key and value of each. */
 export function arrangeGroups(
   matrices: StoredMatrices,
   name: string,
   { dims, heads, kvHeads, headDim }: AttentionSizes,
 ): void {
-  // GGUF files have three matrices.
+  // Returns if there are three matrices, as in GGUF files.
   if (!matrices.has(`${name}.qkv_proj`)) return;
   const queries = heads / kvHeads;
   const runs = (at: number, count: number): RowRun[] =>
@@ -26,7 +26,7 @@ export function arrangeGroups(
   ]);
 }
 
-/** Files where neighbours rotate together: reorders the first `rotary` features of each head of queries and keys. */
+/** Reorders each query and key head's first `rotary` features, if neighbouring ones rotate together in files. */
 export function arrangeHalves(
   matrices: StoredMatrices,
   name: string,
@@ -50,7 +50,7 @@ export function arrangeHalves(
   }
 }
 
-/** The same for a norm's weights (heads, D). */
+/** Reorders a norm's weights (heads, D) in the same way. */
 export function arrangeNormHalves(
   stored: StoredTensors,
   name: string,
@@ -62,14 +62,14 @@ export function arrangeNormHalves(
   stored.arrange([name], ([norm]) => runsOf(name, norm!, { rows, runs, shape: norm!.shape }));
 }
 
-/** Each head has two parts side by side: the rows of all first parts, or of all second parts. */
+/** Returns the rows of all first parts, or of all second parts, if each head has two parts side by side. */
 export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     return { first: (2 * head + part) * headDim, count: headDim };
   });
 }
 
-/** Rows per head: the even rotary features, then the odd ones, then the others. */
+/** Returns each head's rows in the order: even rotary features, odd rotary features, the others. */
 export function halves(heads: number, headDim: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     const every = (first: number): RowRun[] =>
@@ -81,7 +81,7 @@ export function halves(heads: number, headDim: number, rotary: number): RowRun[]
   }).flat();
 }
 
-/** Features per head: those without a position, then the rotary ones, pair by pair. */
+/** Returns each head's features in the order: those without RoPE, then the rotary ones, pair by pair. */
 export function neighbours(heads: number, plain: number, rotary: number): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     const first = head * (plain + rotary);

@@ -1,4 +1,4 @@
-// Parts that recurrent architectures share.
+// Builds parts that recurrent architectures share.
 import type { Convolution, Scan } from "../../kernels/recurrence/recurrence.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import { contiguous, exp, multiply, negative, reshape, swapAxes } from "../../mlx/ops.ts";
@@ -9,7 +9,7 @@ import { countOf, type Extent, type Extents, partsOf, sumOf, wholeOf } from "../
 import type { Weights } from "../weights/weights.ts";
 import { type AnyNorm, dividedNorm } from "./layers.ts";
 
-/** Convolves each channel over its last `taps` inputs. Files have (channels, taps, 1) or (channels, 1, taps). */
+/** Loads a convolution over each channel's last `taps` inputs: (channels, taps, 1) or (channels, 1, taps). */
 export function convolution(
   weights: Weights,
   name: string,
@@ -32,7 +32,7 @@ export function convolution(
   return { weight, bias, activation };
 }
 
-/** Each channel's value `delay` tokens earlier in its sequence; 0 before the beginning. */
+/** Returns a function that delays each channel of x by `delay` tokens, with 0 before a sequence begins. */
 export function delayed(weights: Weights, states: LayerStates, delays: readonly number[]) {
   const [channels, most] = [delays.length, Math.max(...delays)];
   const taps = new Float32Array((most + 1) * channels);
@@ -42,14 +42,14 @@ export function delayed(weights: Weights, states: LayerStates, delays: readonly 
   return (x: MlxArray, step: Step) => step.convolve(state, x, convolution);
 }
 
-/** Joins `name`.q_conv1d, k_conv1d and v_conv1d to one `name`.conv1d over the channels of all. */
+/** Joins `name`.q_conv1d, k_conv1d and v_conv1d to one `name`.conv1d over all their channels. */
 export function joinConvolutions({ stored }: Weights, name: string): void {
   if (stored.has(`${name}.conv1d.weight`)) return;
   const parts = ["q", "k", "v"].map((part) => `${name}.${part}_conv1d.weight`);
   stored.arrange(parts, (all) => joined(`${name}.conv1d.weight`, all));
 }
 
-/** Decays from steps: (heads) each, float32. */
+/** Loads what turns steps into decays: rate and bias, (heads) each, float32. */
 export function decayRule(weights: Weights, name: string, heads: Extent) {
   const stored = weights.part(`${name}.A_log`, heads, [], "float32");
   return {
@@ -58,7 +58,7 @@ export function decayRule(weights: Weights, name: string, heads: Extent) {
   };
 }
 
-/** Inputs are queries, keys and values; queries and keys are scaled to L2 norm 1, then the query by its factor. */
+/** Describes a scan whose queries and keys are scaled to L2 norm 1, then queries by keyDim ** -0.5. */
 export function deltaScan(keyHeads: number, keyDim: number): Scan {
   const [keys, scale] = [keyHeads * keyDim, keyDim ** -0.5];
   return {
@@ -69,7 +69,7 @@ export function deltaScan(keyHeads: number, keyDim: number): Scan {
   };
 }
 
-/** RMS norm per group, with one weight vector. A rank has whole groups or a part of one. */
+/** Loads an RMS norm per group, with one weight vector. A rank has whole groups, or a part of one. */
 export function groupedNorm(
   weights: Weights,
   name: string,
@@ -78,7 +78,7 @@ export function groupedNorm(
   groups: number,
 ): AnyNorm {
   const [width, own] = [wholeOf(dims) / groups, countOf(dims)];
-  // If any rank has only a part of a group, all ranks must take part in the sums.
+  // All ranks must take part in the sums if any rank has only a part of a group.
   const isShared = typeof dims !== "number" && groups < weights.ranks.group!.size;
   if (groups === 1 || isShared) return dividedNorm(weights, name, dims, eps, groups);
   const weight = weights.part(`${name}.weight`, dims);

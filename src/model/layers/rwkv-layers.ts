@@ -1,5 +1,5 @@
-// RWKV 7's mixers. The time mixer has a state per head, from which a step removes the value found along one vector
-// and writes along another; the channel mixer is an MLP. Both mix each token with its predecessor.
+// Builds RWKV 7's mixers. The time mixer has a state per head; a step removes the value found along one vector and
+// writes along another. The channel mixer is an MLP. Both mix each token with the previous one.
 import type { z } from "zod";
 import type { Linear } from "../../device/device.ts";
 import { LoadError } from "../../files/load-error.ts";
@@ -30,7 +30,7 @@ import { squaredRelu } from "./activations.ts";
 import type { Crossing } from "./crossings.ts";
 import { delayed } from "./recurrent-layers.ts";
 
-/** Configuration keys. */
+/** Configuration keys of RWKV 7. */
 export const rwkvKeys = {
   head_dim: count,
   a_low_rank_dim: count,
@@ -42,7 +42,7 @@ export const rwkvKeys = {
 type RwkvConfig = Pick<BaseConfig, "hidden_size" | "intermediate_size" | "rms_norm_eps"> &
   z.infer<z.ZodObject<typeof rwkvKeys>>;
 
-/** x (T, D) -> the difference to the previous token, which is 0 before the first */
+/** Returns a function: x (T, D) -> previous token minus x. The token before the first counts as 0. */
 function tokenShift(weights: Weights, states: LayerStates, dims: number) {
   const before = delayed(weights, states, Array(dims).fill(1));
   return (x: MlxArray, step: Step) => subtract(before(x, step), x);
@@ -63,13 +63,13 @@ export function channelMixer(
   return (x: MlxArray, step: Step) => down(squaredRelu(up(share(x, shift(x, step)))));
 }
 
-/** Adds the learned share of that difference, per feature. */
+/** Returns a function that moves x towards the previous token, by a learned share of the difference per feature. */
 function mixed(weights: Weights, name: string, dims: number) {
   const share = weights.arrays.vector(name, dims);
   return (x: MlxArray, difference: MlxArray) => add(x, multiply(difference, share));
 }
 
-/** Two matrices with a low-rank vector between them. */
+/** Loads two matrices with a low-rank vector between them. */
 function lowRank(
   weights: Weights,
   name: string,
@@ -142,7 +142,7 @@ export function timeMixer(
     );
     const erased = whole(unit(byHead(multiply(raw, keyScale))));
     const keys = multiply(raw, add(multiply(subtract(rates, 1), keyRate), 1));
-    // RWKV looks up in the state before its decay, our scan after it: dividing by the decay cancels it.
+    // Divides by the decay, because RWKV looks up in the state before decay, and our scan does so after it.
     const find = astype(divide(astype(erased, "float32"), decays), x.dtype);
     const rows = concatenate([r, keys, values, find, multiply(erased, rates)], -1);
     const betas = add(zeros([x.shape[0]!, heads]), 1);
@@ -154,7 +154,7 @@ export function timeMixer(
   };
 }
 
-/** GGUF files have all shares of a layer in one tensor. */
+/** Splits the mixing shares of a layer, which GGUF files have in one tensor. */
 function splitShares(weights: Weights, name: string): void {
   if (weights.stored.get(`${name}.x_rwkvag.weight`)?.shape[0] !== 6) return;
   for (const [first, part] of ["r", "w", "k", "v", "a", "g"].entries()) {

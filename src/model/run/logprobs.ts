@@ -1,5 +1,5 @@
-// Log-probabilities of tokens, from the model's unchanged logits. Rows of a whole vocabulary stay on the device: the
-// host reads one number per token and a few for the most likely ones.
+// Computes log-probabilities of tokens from the model's unchanged logits. Rows of a whole vocabulary stay on the
+// device: the host reads one number per token and a few for the most likely ones.
 import type { Compute, HostTransfer } from "../../device/device.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import {
@@ -15,12 +15,12 @@ import {
 import { Scope } from "../../mlx/scope.ts";
 import type { Model } from "../contract/model.ts";
 
-/** Tokens of a prompt to score, with `top` alternatives each: `next` follow the token at `at`. */
+/** Prompt tokens to score: `next`, which follow the token at `at`, with the `top` most likely alternatives each. */
 export type PromptScore = { at: number; next: Uint32Array; top: number };
 
 export type TokenLogprob = { token: number; logprob: number };
 
-/** The token's log-probability, and the most likely tokens. */
+/** Log-probability of a token, and the most likely tokens at its position. */
 export type Score = { logprob: number | undefined; top: TokenLogprob[] };
 
 /** Scores that are being computed. Evaluate `pending`, then call `read`. */
@@ -30,7 +30,7 @@ export type Scoring = { pending: readonly MlxArray[]; read(): Score[] };
 const PIECE_BYTES = 2 ** 24;
 
 /**
- * logits (R, V), tokens (R), with `tops[i]` of the most likely tokens for row i. Call it in a scope: it makes arrays.
+ * Scores tokens (R) by logits (R, V), with row i's `tops[i]` most likely tokens. Call it in a scope: it makes arrays.
  */
 export function scoreTokens(
   device: Compute & HostTransfer,
@@ -63,7 +63,7 @@ export function scoreTokens(
   };
 }
 
-/** logits (R, V) -> for each row, the logits of its own `tokens`. Call it in a scope: it makes arrays. */
+/** Picks each row's logits (R, V) of the row's `tokens`. Call it in a scope: it makes arrays. */
 export function pickLogits(
   { stage, fetch }: HostTransfer,
   logits: MlxArray,
@@ -84,8 +84,8 @@ export function pickLogits(
 }
 
 /**
- * Scores prompt tokens, each from the hidden state (T, D) before it. Each piece is read before the next is computed, so
- * that memory does not grow with the prompt.
+ * Scores prompt tokens, each by the hidden state (T, D) of the token before. Each piece is read before the next is
+ * computed, so that memory does not grow with the prompt.
  */
 export function scorePrompt(
   device: Compute & HostTransfer,

@@ -23,20 +23,20 @@ import type { Forward, Launched, StepInputs } from "./step.ts";
 import { StepOrder } from "./step-order.ts";
 
 export class Runner {
-  /** Forward passes so far. */
+  /** Number of forward passes so far. */
   forwards = 0;
   readonly #device: Compute & StepPolicy & HostTransfer;
   readonly #model: Model;
   readonly #store: StateStore;
   readonly #group: Group | undefined;
   readonly #weightBytes: number;
-  /** Traced steps by shape. */
+  /** Traced steps by shape of the step. */
   readonly #traced = new Map<string, Traced>();
   readonly #order: StepOrder;
 
   /**
-   * `group`: with tensor parallelism the first rank samples, and the others follow its steps. `isStage`: the first of
-   * several pipeline stages waits for the last stage only when a step is read.
+   * With `group` (tensor parallelism) the first rank samples, and the others follow its steps. With `isStage` this is
+   * the first of several pipeline stages, which waits for the last stage only when a step is read.
    */
   constructor(
     device: Compute & StepPolicy & HostTransfer,
@@ -53,12 +53,12 @@ export class Runner {
     this.#order = new StepOrder({ device, store, group }, isStage);
   }
 
-  /** Maximum steps in flight, including the one that is read. */
+  /** Maximum steps in flight, including the step that is being read. */
   get depth(): number {
     return this.#device.depth;
   }
 
-  /** `landOthers` reads the previous steps; a launch that outlasts them calls it. */
+  /** Launches a step. A launch that takes longer than the previous steps calls `landOthers` to read them. */
   launch(inputs: StepInputs, landOthers?: () => void): Launched {
     using _ = new Scope();
     this.forwards += 1;
@@ -70,7 +70,7 @@ export class Runner {
     return new SampledStep(context, inputs, forward);
   }
 
-  /** Runs every batch size, if the device compiles kernels or records steps. */
+  /** Runs a step of every batch size, if the device compiles kernels or records steps. */
   warmUp(
     maxBatch: number,
     maxLength: number,
@@ -102,14 +102,14 @@ export class Runner {
         const { parts } = store.decodeInputs(rows).shape;
         if (tried.has(parts)) continue;
         tried.add(parts);
-        // The second run records the step.
+        // Two runs, because the second one records the step.
         steps.push(rows, rows);
       }
     }
     return steps;
   }
 
-  /** Call after every launched step was read. */
+  /** Frees the traced steps. Call it after every launched step was read. */
   free(): void {
     this.#order.free();
     for (const each of this.#traced.values()) each.free();
@@ -120,9 +120,9 @@ export class Runner {
     const { stage, fetch } = this.#device;
     const tokens = this.#order.tokens(inputs, inputs.tokens.length);
     const at = samples.map((sample) => sample.at);
-    // Without samples the first token stands in: the step must have an output to wait for.
+    // Samples the first token if there are no samples, because the step must have an output to wait for.
     const sampled = stage(Int32Array.from(at.length > 0 ? at : [0]));
-    // Without scores and sums the last layer computes the sampled tokens alone.
+    // Lets the last layer compute only the sampled tokens, unless scores and sums need all of them.
     const wanted = scores.length + sums.length === 0 ? sampled : undefined;
     using begun = this.#beginsEarly(tokens.size) ? new BegunLayers(landOthers) : undefined;
     const step = this.#store.begin(rows, (queries) => begun?.start(queries));
@@ -136,13 +136,13 @@ export class Runner {
     return { hidden, added, logits, best: { indices, highest } };
   }
 
-  /** Never on ranks: a rank must not start collectives that the others do not expect yet. */
+  /** Whether layers launch early. Not on ranks, where others do not expect this rank's collectives yet. */
   #beginsEarly(tokens: number): boolean {
     if (this.#group || this.#order.isStage) return false;
     return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
   }
 
-  /** A padded step with prompts, if the device records such steps: padding leaves few shapes. */
+  /** Runs a padded step with prompts; undefined if devices record none. Padding leaves few shapes to record. */
   #prompts(inputs: StepInputs): Forward | undefined {
     const { rows, tokens, copies, samples, scores, sums } = inputs;
     const size = this.#device.paddedTokens?.(tokens.length, this.#weightBytes);
@@ -167,11 +167,11 @@ export class Runner {
     const made = isBeside ? prompts.callBeside?.(...given) : undefined;
     const [indices, highest, logits] = made ?? prompts.call(...given);
     const best = { indices: indices!, highest: highest! };
-    // Without samples these are the only outputs to wait for.
+    // `hidden` is only waited for: without samples there is no other output.
     return { hidden: best.indices, added: [], logits: logits!, best };
   }
 
-  /** Pads with scratch tokens to `size` tokens, and with empty rows to 8, 32, 128 ... rows, at least one per sample. */
+  /** Pads with scratch tokens to `size`, and with empty rows to 8, 32, 128 ... rows, at least one per sample. */
   #withPadding(rows: readonly StateRow[], size: number, samples: number): StateRow[] {
     const all = [...rows];
     for (let left = size - tokensOf(rows); left > 0; left -= BLOCK_TOKENS) {
@@ -212,10 +212,10 @@ export class Runner {
   }
 
   /**
-   * A step of this shape: tokens (T) and integers -> the most likely tokens (R), their logits (R), all logits (R, V).
-   * Traces each shape once. On ranks steps are built anew each time: collectives on a CPU cannot be compiled or recorded
-   * for a GPU; rehearsing NCCL's until memory settles takes a different number of runs on each rank, so ranks would
-   * deadlock; and nothing may be evaluated before other ranks send their part.
+   * Returns a step of this shape, which is traced once: tokens (T) and integers -> the most likely tokens (R), their
+   * logits (R), all logits (R, V). On ranks steps are built anew each time: collectives on a CPU cannot be compiled
+   * or recorded for a GPU; rehearsing NCCL's until memory settles takes a different number of runs on each rank, so
+   * ranks would deadlock; and nothing may be evaluated before other ranks send their part.
    */
   #tracedOf(
     key: string,
@@ -233,7 +233,7 @@ export class Runner {
     );
   }
 
-  /** Scratch tokens for a decode step of this shape. */
+  /** Makes scratch inputs for a decode step of this shape. */
   #rehearsal(size: number, { width }: DecodeInputs["shape"]): Integers[] {
     const row = this.#store.scratchRow(width * BLOCK_TOKENS - 1, 1);
     return [
@@ -245,11 +245,11 @@ export class Runner {
   #logits(hidden: MlxArray): { logits: MlxArray; best: Best } {
     const logits = this.#model.logits(hidden);
     const { indices, highest } = this.#device.best(logits);
-    // Converted here: a conversion in `read` would be queued after the next step.
+    // Converts now, because a conversion in `read` would be queued after the next step.
     return { logits, best: { indices, highest: astype(highest, "float32") } };
   }
 
-  /** Another rank samples, from logits that this rank has a part of. */
+  /** Takes part in a step that another rank samples, from logits of which this rank has a part. */
   #follow({ samples, scores }: StepInputs, { hidden, added, logits }: Forward): Launched {
     const order = this.#order;
     const kept = hidden && (!logits || scores.length > 0) ? [hidden] : [];
@@ -274,7 +274,7 @@ export class Runner {
 
 type Integers = Uint32Array | Int32Array;
 
-/** Whether each row has one token, sampled once. Answers to one prompt may sample the same row twice, and others not. */
+/** Whether each row has one token, sampled once. Equal counts do not suffice: answers may share a row. */
 function isDecode({ rows, copies, samples, scores, sums }: StepInputs): boolean {
   return (
     copies.length + scores.length + sums.length === 0 &&
@@ -288,7 +288,7 @@ function tokensOf(rows: readonly StateRow[]): number {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-/** The token with the shortest context: the cheapest to sample for padding. */
+/** Returns the index of the token with the shortest context, which is the cheapest one to sample for padding. */
 function earliestToken(rows: readonly StateRow[]): number {
   let [earliest, least, at] = [0, Infinity, 0];
   for (const { start, count } of rows) {

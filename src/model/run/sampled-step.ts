@@ -1,5 +1,5 @@
-// A launched step on the rank that samples: draws its rows, hands the tokens on to the next step, and scores prompts when
-// it is read. Owns the arrays that it will read, and frees them then.
+// Follows a launched step on the rank that samples: draws tokens for its rows, hands them on to the next step, and
+// scores prompts when the step is read. Owns the arrays that it will read, and frees them after that.
 import type { Compute, HostTransfer } from "../../device/device.ts";
 import { evaluate, type MlxArray } from "../../mlx/array.ts";
 import { astype } from "../../mlx/ops.ts";
@@ -18,7 +18,7 @@ export class SampledStep implements Launched {
   readonly #forward: Forward;
   readonly #owned = new Set<MlxArray>();
   readonly #draws: (Draw & { members: readonly number[] })[] = [];
-  /** Waited for although nothing of them is read: otherwise steps would pile up on the device. */
+  /** Arrays that are waited for, though not read, so that steps do not pile up on the device. */
   #unread: readonly MlxArray[] = [];
   #isDrawn = false;
   #failure: unknown;
@@ -31,10 +31,10 @@ export class SampledStep implements Launched {
     const { hidden, added, logits, best } = forward;
     const isLate = samples.some(({ row }) => row.looksBack);
     try {
-      // Without samples only the hidden states show that keys and values were written.
+      // Keeps the hidden states if there are no samples: only they show that keys and values were written.
       const kept = hidden && (samples.length === 0 || scores.length > 0) ? this.#own([hidden]) : [];
       if (samples.length === 0) this.#unread = kept;
-      // The device computes these logits while the masks are made.
+      // Launches the logits now, so that the device computes them while the host makes token masks.
       if (isLate) this.#own([logits!, best!.indices, best!.highest]);
       const drawn = this.#drawRows([]);
       const rest = [...this.#own(added), ...kept, ...(isLate ? [logits!] : [])];
@@ -62,7 +62,7 @@ export class SampledStep implements Launched {
     const { samples, scores } = this.#inputs;
     const { device, model, order } = this.#context;
     try {
-      // The rows' blocks are freed after this, so the step must have written them.
+      // Waits for the step, because the rows' blocks are freed after this.
       if (this.#failure || !this.#isDrawn) evaluate(logits!);
       if (this.#failure) throw this.#failure;
       if (this.#unread.length > 0) evaluate(...this.#unread);
@@ -87,7 +87,7 @@ export class SampledStep implements Launched {
     return arrays;
   }
 
-  /** Draws the rows that look back, or the others. */
+  /** Draws tokens for the rows that look back at earlier tokens, or for the others. */
   #drawRows(lookbacks: readonly Lookback[], looksBack = false): readonly MlxArray[] {
     const { samples } = this.#inputs;
     const members = [...samples.keys()].filter((i) => !!samples[i]!.row.looksBack === looksBack);
@@ -101,7 +101,7 @@ export class SampledStep implements Launched {
     return this.#own(made.pending);
   }
 
-  /** The tokens for the next step, which frees them. */
+  /** Joins the drawn tokens for the next step, which frees them. */
   #handOn(): readonly MlxArray[] {
     const { device, order } = this.#context;
     this.#isDrawn = true;
@@ -114,7 +114,7 @@ export class SampledStep implements Launched {
 
   #begin(arrays: readonly MlxArray[]): void {
     const { order } = this.#context;
-    // On a first stage the next step's layers would be queued after arrays that the last stage has not sent yet.
+    // On a first stage the next step's layers would queue behind arrays that the last stage has not sent yet.
     if (order.isStage) this.#unread = [...this.#unread, ...arrays];
     else order.begin(arrays);
   }

@@ -37,22 +37,22 @@ import { pickLogits, type Score, scoreTokens } from "./logprobs.ts";
 import type { TokenCounts } from "./token-counts.ts";
 
 export type Sampling = {
-  /** 0 means greedy. */
+  /** Temperature; 0 means greedy. */
   temperature: number;
   topK?: number | undefined;
   topP?: number | undefined;
   minP?: number | undefined;
-  /** Random by default. */
+  /** Seed of the random numbers; random by default. */
   seed?: number | undefined;
-  /** Applies to prompt and output; 1 disables it. */
+  /** Penalty on tokens of prompt and output; 1 for none. */
   repetitionPenalty?: number | undefined;
-  /** Apply to the output. */
+  /** Penalties on tokens of the output. */
   presencePenalty?: number | undefined;
   frequencyPenalty?: number | undefined;
   logitBias?: ReadonlyMap<number, number> | undefined;
-  /** Return the log-probability of each token and of this many most likely ones. */
+  /** Number of most likely tokens to return the log-probability of, in addition to the drawn token. */
   logprobs?: number | undefined;
-  /** Return the model's unchanged logits of these tokens with each token. */
+  /** Tokens whose unchanged logits are returned with each drawn token. */
   logitsOf?: readonly number[] | undefined;
 };
 
@@ -60,27 +60,27 @@ export type SampleRow = {
   sampling: Sampling & { seed: number };
   /** Number of output tokens before this one, read or not. */
   index: number;
-  /** Has penalties or a grammar: drawn with a `Lookback` once all previous tokens are known. */
+  /** Whether the row has penalties or a grammar, and is drawn with a `Lookback` at all previous tokens. */
   looksBack?: boolean | undefined;
 };
 
-/** Derived from the previous tokens. */
+/** Token counts and token mask of a row, derived from its previous tokens. */
 export type Lookback = {
   counts?: Pick<TokenCounts, "tokens" | "outputCounts"> | undefined;
-  /** A bit for each token that the grammar allows; "late" if the mask did not arrive in time. */
+  /** One bit per token, set if the grammar allows the token; "late" if the mask did not arrive in time. */
   mask?: Uint32Array | "late" | undefined;
 };
 
-/** Without a token the logits were NaN or nothing was allowed; or the mask was late, and the row is drawn again. */
+/** A drawn token: undefined if logits were NaN or nothing was allowed, or if `isLate`, to be drawn again. */
 export type Sampled = {
   token: number | undefined;
   isLate?: boolean;
   logits?: number[];
 } & Partial<Score>;
 
-/** Tokens that are being drawn. Evaluate `pending`, then call `read`. */
+/** Tokens that are being drawn. Evaluate `pending`, then call `read` for the results. */
 export type Draw = {
-  /** One token per row, arbitrary for rows that are not drawn; padding rows may follow. */
+  /** One token per row, arbitrary if the row is not drawn; tokens of padding rows may follow. */
   tokens: MlxArray;
   pending: readonly MlxArray[];
   read(): Sampled[];
@@ -88,14 +88,14 @@ export type Draw = {
 
 type SamplerDevice = Compute & HostTransfer;
 
-/** The argmax of each row of logits, and its logit. */
+/** Argmax of each row of logits, and the logit there. */
 export type Best = ReturnType<Compute["best"]>;
 
 export type DrawRow = SampleRow & Lookback;
 
 /**
- * logits (R, V); rows[i] is drawn from row at[i]. `best` spares greedy rows their argmax. Rows with a late mask are
- * not drawn. Call it in a scope: it makes arrays.
+ * Draws tokens: rows[i] by row at[i] of logits (R, V). `best` has the argmax, for greedy rows. Rows with a late mask
+ * are not drawn. Call it in a scope: it makes arrays.
  */
 export function draw(
   device: SamplerDevice,
@@ -111,7 +111,7 @@ export function draw(
   const draws = [...groups].map(([kind, members]) => {
     const all = members.map((i) => at[i]!);
     if (kind === PLAIN) {
-      // Padding rows may stay at the end: a recorded step takes them as they are.
+      // Padding rows at the end may stay: the next recorded step is padded too.
       if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
       const own = (each: MlxArray) => device.fetch(rowsOf(device, each, all));
       return { members, tokens: own(best.indices), highest: own(best.highest) };
@@ -173,8 +173,8 @@ function isMostLikely(row: DrawRow): boolean {
 }
 
 /**
- * The common case, without the bookkeeping of the general one, which on a CPU would evict the step's data from
- * caches.
+ * Makes a draw for the common case of greedy rows. The general case's bookkeeping would evict the step's data from a
+ * CPU's caches.
  */
 function mostLikely(count: number, { indices, highest }: Best): Draw {
   return {
@@ -198,7 +198,7 @@ function areFirst(at: readonly number[]): boolean {
   return at.every((row, i) => row === i);
 }
 
-/** Tokens that were drawn by groups, in the order of their rows. */
+/** Joins tokens that were drawn in groups of rows, in the order of the rows. */
 export function inOrder(
   { stage, fetch }: HostTransfer,
   groups: readonly { members: readonly number[]; tokens: MlxArray }[],
@@ -215,13 +215,13 @@ export function inOrder(
 
 // ---- How a row is drawn
 
-/** Greedy with unchanged logits. */
+/** Kind of rows that are greedy, with unchanged logits. */
 const PLAIN = "greedy";
 
-/** Rows with a lower temperature are greedy: the divided logits could overflow float32. */
+/** Minimum temperature; rows below are greedy, because the divided logits could overflow float32. */
 const COLDEST = 1e-5;
 
-/** Rows of one kind are drawn together. */
+/** Returns a row's kind: rows of the same kind are drawn together. */
 function kindOf({ sampling, counts, mask }: DrawRow): string {
   const { logitBias } = sampling;
   const isBiased = logitBias !== undefined && logitBias.size > 0;
@@ -239,7 +239,7 @@ export function isPenalized(sampling: Sampling): boolean {
   return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0;
 }
 
-/** logits (G, V) of rows of one kind */
+/** Draws tokens for rows of one kind from their logits (G, V). */
 function drawGroup(device: SamplerDevice, logits: MlxArray, rows: readonly DrawRow[]) {
   const { sampling, counts, mask } = rows[0]!;
   let x = logits;
@@ -254,10 +254,10 @@ function drawGroup(device: SamplerDevice, logits: MlxArray, rows: readonly DrawR
 
 // ---- Changes to the logits
 
-/** As in vLLM and OpenAI's API: repetition applies to prompt and output, presence and frequency to the output. */
+/** Applies penalties as vLLM does: repetition for prompt and output, presence and frequency for the output. */
 function penalize(device: SamplerDevice, x: MlxArray, rows: readonly DrawRow[]): MlxArray {
   const counted = rows.map(({ counts }) => counts!);
-  // Shorter rows repeat their first token, which is written twice with the same value.
+  // Pads rows with their first token, which is then written several times with the same value.
   const { indices, values: output } = perToken(
     device,
     counted.map(({ tokens, outputCounts }) => ({ tokens, values: outputCounts })),
@@ -289,7 +289,7 @@ function bias(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): M
 
 type TokenValues = { tokens: Int32Array; values: Float32Array };
 
-/** Tokens and their values (rows, maximum tokens), shorter rows padded. */
+/** Stages tokens and their values as (rows, maximum tokens); shorter rows are padded. */
 function perToken(
   { stage }: HostTransfer,
   rows: readonly TokenValues[],
@@ -310,7 +310,7 @@ function perToken(
   return { indices: stage(indices, shape), values: stage(values, shape) };
 }
 
-/** One number per row (rows, 1). */
+/** Stages one number per row: (rows, 1). */
 function columnOf(
   { stage }: HostTransfer,
   rows: readonly SampleRow[],
@@ -340,7 +340,7 @@ function heated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]):
   return divide(x, temperatures);
 }
 
-/** Keeps the most probable tokens: top_k, then top_p of their sum, then min_p of the first one's probability. */
+/** Draws among the most probable tokens: top_k, then top_p of their sum, then min_p of the highest probability. */
 function drawTruncated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(device, x, rows);
   const order = argsort(negative(scaled)); // (G, V)
@@ -360,7 +360,7 @@ function drawTruncated(device: SamplerDevice, x: MlxArray, rows: readonly Sample
   return squeeze(takeAlongAxis(order, indexAbove(device, kept, rows)), 1);
 }
 
-/** (G, 1): the first index whose cumulative weight exceeds the row's random number times the total. */
+/** Returns the first index whose cumulative weight exceeds the row's random number times the total: (G, 1). */
 function indexAbove(
   { stage }: HostTransfer,
   weights: MlxArray,
@@ -376,14 +376,14 @@ function indexAbove(
   return minimum(astype(index, "int32"), weights.shape[1]! - 1);
 }
 
-/** In [0, 1), in steps that float32 represents: the random number for output token `index`. */
+/** Returns the random number for output token `index`: in [0, 1), in steps that float32 represents. */
 export function unitNumber(seed: number, index: number): number {
   const low = mix(seed >>> 0, index);
   const high = mix(Math.floor(seed / 2 ** 32) >>> 0, low);
   return (high >>> 9) / 2 ** 23;
 }
 
-/** Murmur3's finalizer over both. */
+/** Hashes both numbers to one, by Murmur3's finalizer. */
 function mix(a: number, b: number): number {
   let hash = Math.imul(a ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(b + 0x7f4a7c15, 0xc2b2ae35);
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);

@@ -15,12 +15,12 @@ type Context = {
 };
 
 export class StepOrder {
-  /** The first of several pipeline stages: a step is evaluated when it is read. */
+  /** Whether this is the first of several pipeline stages, whose steps are evaluated when they are read. */
   readonly isStage: boolean;
   readonly #context: Context;
-  /** The tokens that the last step draws. Owned. */
+  /** Tokens that the last step draws, owned by this object. */
   #drawn: MlxArray | undefined;
-  /** An array of the last step until that is read: the next step's writes are ordered after it. */
+  /** An array of the last step, until the step is read: the next step's writes are ordered after this array. */
   #latest: MlxArray | undefined;
 
   constructor(context: Context, isStage: boolean) {
@@ -28,15 +28,15 @@ export class StepOrder {
     this.isStage = isStage;
   }
 
-  /** Whether the next step may be launched before the last is read, and so take its tokens from the device. */
+  /** Whether the next step may be launched before the last one is read, with tokens that stay on the device. */
   get feeds(): boolean {
     const { device, group } = this.#context;
     return !this.isStage && (device.depth > 1 || group !== undefined);
   }
 
   /**
-   * The step's tokens, padded to `size`; fed tokens come from the last step's draw. They depend on the last step's
-   * writes to the pools and on this step's block copies.
+   * Returns the step's tokens, padded to `size`; fed tokens come from the last step's draw. The array depends on the
+   * last step's writes to the pools and on this step's block copies, which orders the step after them.
    */
   tokens(inputs: StepInputs, size: number): MlxArray {
     const { copies, fed } = inputs;
@@ -48,17 +48,17 @@ export class StepOrder {
     return fed || !this.#latest ? tokens : device.after(tokens, this.#latest);
   }
 
-  /** Starts to evaluate arrays of a step, which then is the last one. */
+  /** Starts to evaluate arrays of a step, which becomes the last step. */
   begin(arrays: Iterable<MlxArray>): void {
     const all = new Set(arrays);
     asyncEvaluate(...all);
     [this.#latest] = all;
   }
 
-  /** Owns the tokens that a step draws from now on, and gives up those of the step before. */
+  /** Takes ownership of the tokens that a step draws, and returns those of the step before to the caller. */
   feed(drawn: MlxArray, rows: number): { next: MlxArray; before: MlxArray | undefined } {
     const before = this.#drawn;
-    // Other ranks know of no padding.
+    // Removes padding, which other ranks do not have.
     const next = hold(this.#context.group ? slice(drawn, 0, 0, rows) : drawn);
     this.#drawn = next;
     return { next, before };

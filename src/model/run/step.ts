@@ -1,15 +1,15 @@
-// A step as the runner sees it: its inputs, which are plain data, its outputs, and a launched step between the two.
+// Declares a step as the runner sees it: inputs (plain data), outputs, and the launched step between the two.
 import type { BlockCopy } from "../../kv/kv-cache.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import type { StateRow } from "../state/state-store.ts";
 import type { PromptScore, Score } from "./logprobs.ts";
 import type { Best, Lookback, Sampled, SampleRow } from "./sampler.ts";
 
-/** Plain data, so that it can be sent to other ranks. */
+/** Inputs of a step: plain data, so that it can be sent to other ranks. */
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
-  /** For tokens that are not known yet: the index of the previous step's sample that draws them; else -1. */
+  /** Index of the previous step's sample for each token that is not known yet; -1 for known tokens. */
   fed?: Int32Array | undefined;
   rows: readonly StateRow[];
   copies: readonly BlockCopy[];
@@ -20,25 +20,25 @@ export type StepInputs = {
   sums: readonly { from: number; to: number }[];
 };
 
-/** In the order of the inputs. */
+/** Outputs of a step, in the order of its inputs. */
 export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32Array[] };
 
 /** A step in flight. */
 export type Launched = {
   /**
-   * Draws the rows that look back, given their lookbacks in order. Call once, after the previous step was read and
-   * before the next is launched. If it throws, so does `read`.
+   * Draws the rows that look back, given their lookbacks in order. Call it once, after the previous step was read and
+   * before the next is launched. If this throws, so does `read`.
    */
   draw(lookbacks: readonly Lookback[]): void;
-  /** Waits for the step. Call once, in launch order. Rows that look back have no token unless they were drawn. */
+  /** Waits for the step. Call it once, in launch order. Rows that look back have tokens only after `draw`. */
   read(): StepOutputs;
 };
 
 /** The arrays of a forward pass, with logits if rows are sampled. */
 export type Forward = {
-  /** (T, D), or (R, D) if only the sampled rows are computed; undefined for traced decode steps. */
+  /** Hidden states (T, D), or (R, D) if only sampled rows are computed; undefined for traced decode steps. */
   hidden?: MlxArray;
-  /** The sums of hidden states. */
+  /** Sums of hidden states over the spans in `sums`. */
   added: readonly MlxArray[];
   logits?: MlxArray;
   best?: Best;

@@ -1,9 +1,8 @@
-// Counts each token of a sequence, for penalties. Updates incrementally, so that a step costs its new tokens and not
-// the whole sequence.
+// Counts each token of a sequence, for penalties. Counts only a step's new tokens, not the whole sequence again.
 
 export class TokenCounts {
   readonly #promptLength: number;
-  /** Token -> its index in the lists. */
+  /** Index of each token in `#tokens` and `#counts`. */
   readonly #at = new Map<number, number>();
   #tokens = new Int32Array(64);
   #counts = new Float32Array(64);

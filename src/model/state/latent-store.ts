@@ -1,5 +1,5 @@
-// Latents, the one vector per token that all heads of a layer share, in the blocks of the paged KV store: one pool
-// per layer, written in place by kernels.
+// Stores latents, the one vector per token that all heads of a layer share, in the blocks of the paged KV store: one
+// pool per layer, written in place by kernels.
 import type { Compute, Memory } from "../../device/device.ts";
 import type { LatentAttention } from "../../kernels/attention/latent-attention.ts";
 import type { TileSize } from "../../kernels/attention/paged-attention.ts";
@@ -15,13 +15,13 @@ type LatentStep = Pick<Step, "attendLatent">;
 type Layer = { pool: MlxArray; attention: LatentAttention };
 
 export class LatentStore {
-  /** The group whose blocks hold latents. They have no window, so all are in one group. */
+  /** Index of the group whose blocks hold latents. Latents have no window, so one group has all. */
   readonly group: number;
   readonly #layers: Layer[] = [];
-  /** Kernels by sizes. */
+  /** Kernels by head counts and sizes. */
   readonly #attentions = new Map<string, LatentAttention>();
 
-  /** Frees its pools if memory runs out. */
+  /** Allocates the pools. Frees them if memory runs out. */
   constructor(
     device: Compute & Memory,
     states: readonly LatentState[],
@@ -48,7 +48,7 @@ export class LatentStore {
     }
   }
 
-  /** The tile sizes of all layers. */
+  /** Distinct tile sizes of the layers' kernels. */
   get tileSizes(): TileSize[] {
     return distinct(this.#layers.map(({ attention }) => attention.tile));
   }
@@ -57,7 +57,7 @@ export class LatentStore {
     return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
   }
 
-  /** One token per row. `splitsOf`: for a number of thread groups, how many share the tokens of each row. */
+  /** Makes a decode step of one token per row. `splitsOf` returns splits per row, given the CTAs without splits. */
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
     const own = tables[this.group]!;
     return {
@@ -69,7 +69,7 @@ export class LatentStore {
     };
   }
 
-  /** `placesOf`: a group's packed places of all tokens. `tilesOf`: the packed tiles of a size. */
+  /** Makes a step with prompts. `placesOf` returns a group's packed places, `tilesOf` the packed tiles of a size. */
   mixedStep(
     tables: readonly MlxArray[],
     placesOf: (group: number) => MlxArray,
@@ -87,7 +87,7 @@ export class LatentStore {
     };
   }
 
-  /** Copies each group's pairs of blocks. The result depends on all copies. */
+  /** Copies blocks, given pairs of blocks per group. Returns one array per layer, which depends on the copies. */
   copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
     const pairs = pairsOf.get(this.group);
     if (!pairs) return [];
@@ -105,7 +105,7 @@ export function nameOf({ most, perToken }: TileSize): string {
   return `${most} of ${perToken} a token`;
 }
 
-/** Distinct sizes. */
+/** Removes duplicates and undefined. */
 export function distinct(sizes: readonly (TileSize | undefined)[]): TileSize[] {
   const some = sizes.filter((size) => size !== undefined);
   return [...new Map(some.map((size) => [nameOf(size), size])).values()];

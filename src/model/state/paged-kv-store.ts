@@ -1,4 +1,4 @@
-// The paged KV store: keys and values in blocks of BLOCK_TOKENS tokens, one pool per layer. Layers with the same
+// Stores keys and values in blocks of BLOCK_TOKENS tokens, one pool per layer (paged attention). Layers with the same
 // window form a group and share block numbers. Pools are allocated once and written in place by kernels; no MLX
 // operation writes to them, so MLX never copies them. A decode step is one launch per layer. A step with prompt
 // tokens takes two: one writes all keys and values, then queries attend, with a kernel for chunks if the device has
@@ -39,8 +39,8 @@ import { groupsOf, type KvState, type LayerStates } from "../contract/states.ts"
 import { distinct, LatentStore, nameOf } from "./latent-store.ts";
 
 /**
- * Consecutive tokens of one sequence: from `start` on, in the blocks of its tables, one for each group. `isLong`: keys and
- * queries are rotated with longrope's long factors.
+ * Consecutive tokens of one sequence, from `start` on, and a block table per group. `isLong`: keys and queries are
+ * rotated with longrope's long factors.
  */
 export type KvRow = {
   start: number;
@@ -56,10 +56,10 @@ type Pools = { keys: MlxArray; values: MlxArray };
 
 type OnQueries = (queries: MlxArray) => void;
 
-/** The step's attention; without `attendLatent` if no layer has latents. */
+/** Functions of a step that use KV blocks; `attendLatent` only if a layer has latents. */
 type PagedStep = Pick<Step, "attend" | "positions"> & Partial<Pick<Step, "attendLatent">>;
 
-/** A layer's pools, its attention, and its launch per set of options. */
+/** Pools, kernels and launch options of a layer. */
 type Layer = {
   group: number;
   pools: Pools;
@@ -68,35 +68,35 @@ type Layer = {
 };
 
 /**
- * Minimum table width. Tables are as wide as the longest sequence's, rounded up to few sizes. MLX passes arrays of
- * fewer than 8 elements to Metal in another address space.
+ * Minimum width of block tables, which are as wide as the longest sequence, rounded up to few widths. Below 8
+ * elements MLX passes arrays to Metal in another address space.
  */
 const LEAST_WIDTH = 8;
 
-/** Thread groups that keep a GPU busy; for tables of LONG_WIDTH blocks and more, LONG_BUSY_GROUPS. */
+/** CTAs that keep a GPU busy. Tables of LONG_WIDTH blocks and more need LONG_BUSY_GROUPS. */
 const BUSY_GROUPS = 256;
 const LONG_WIDTH = 256;
 const LONG_BUSY_GROUPS = 512;
 
-/** Minimum tokens per split. */
+/** Minimum tokens per split, unless splits are merged in the same launch. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 64;
-/** Minimum tokens per split if splits are merged in one launch: one pass of a group. */
+/** Minimum tokens per split, if splits are merged in the same launch: one pass of a CTA. */
 const CLUSTER_TOKENS = 64;
 const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
-  /** One block after each group's last: padding rows write there. */
+  /** Index of a block after each group's last block, for the writes of padding rows. */
   readonly #scratch: readonly number[];
   readonly #device: Compute & HostTransfer & Memory;
   readonly #layers: Layer[] = [];
-  /** Kernels by sizes. */
+  /** Kernels by head counts and sizes. */
   readonly #attentions = new Map<string, BlockAttention>();
   readonly #latents: LatentStore | undefined;
   readonly #fewestKvHeads: number;
   readonly #originalLength: number;
 
-  /** `blocks`: number per group. Frees its pools if memory runs out. */
+  /** Allocates the pools, with `blocks` per group. Frees them if memory runs out. */
   constructor(
     device: Compute & HostTransfer & Memory,
     states: LayerStates,
@@ -139,13 +139,13 @@ export class PagedKvStore {
     );
   }
 
-  /** A padding row. */
+  /** Makes a padding row, whose blocks are all the scratch block. */
   scratchRow(start: number, count: number): KvRow {
     const blocks = Math.ceil((start + count) / BLOCK_TOKENS);
     return { start, count, tables: this.#scratch.map((block) => Array(blocks).fill(block)) };
   }
 
-  /** One table per group, in the kernels' layout. */
+  /** Packs one block table per group, in the kernels' layout. */
   tablesOf(rows: readonly KvRow[]): { tables: Int32Array[]; width: number } {
     const width = tableWidth(rows);
     const tables = this.#scratch.map((scratch, group) =>
@@ -158,7 +158,7 @@ export class PagedKvStore {
     return { tables, width };
   }
 
-  /** Maximum splits of the longest of these rows, which decode one token each. */
+  /** Returns the maximum splits per row, by the longest of these rows, which decode one token each. */
   partsOf(rows: readonly KvRow[]): number {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
@@ -166,15 +166,15 @@ export class PagedKvStore {
     if (!clustered || longest < CLUSTER_TOKENS || parts > clustered.splits) {
       return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
     }
-    // Short rows are split as long as no group waits for another.
+    // Splits short rows only while all CTAs run at once.
     const busy = parts > 1 ? BUSY_GROUPS : clustered.groups;
     return splitsFor(clustered.splits, rows.length, this.#fewestKvHeads, busy);
   }
 
   /**
-   * A step over these rows. Its tokens must depend on the last launch that touched the pools, and on `copy`. Call it
-   * in a scope: it makes arrays. `onQueries` receives each layer's queries before its attention is built, except in
-   * decode steps.
+   * Makes a step over these rows. The step's tokens must depend on the last launch that touched the pools, and on
+   * `copy`. Call it in a scope: it makes arrays. `onQueries` receives each layer's queries before its attention is
+   * built, except in decode steps.
    */
   begin(rows: readonly KvRow[], onQueries?: OnQueries): PagedStep {
     const { spread } = this.#device;
@@ -189,20 +189,20 @@ export class PagedKvStore {
       : this.#mixedStep(rows, tables, onQueries);
   }
 
-  /** Whether the token's position implies the kind of its sequence. It does not at the beginning of a long prompt. */
+  /** Whether the position shows that the sequence is long or not. Not at the beginning of a long prompt. */
   #showsKind({ start, isLong = false }: KvRow): boolean {
     return isLong === start >= this.#originalLength;
   }
 
-  /** Whether all layers have a kernel for chunks. Then the inputs of a step with prompts are only integers. */
+  /** Whether all layers have a kernel for chunks. Then a step with prompts takes only integers besides tokens. */
   get areChunked(): boolean {
-    // Without a group there are no tables to take positions from.
+    // Without groups there are no places to read positions from.
     return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
   }
 
   /**
-   * Per group: its tables and the places of all tokens, then their tiles of each size. `isPadded`: pads tiles to a
-   * number that depends only on the numbers of rows and tokens.
+   * Packs the integers of a step with prompts: each group's tables, each group's places of all tokens, then the tiles
+   * of each size. `isPadded` pads tiles to a number that depends only on the numbers of rows and tokens.
    */
   chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
@@ -213,7 +213,7 @@ export class PagedKvStore {
     return [...this.tablesOf(rows).tables, ...places, ...tiles];
   }
 
-  /** Takes arrays in the layout of `chunkInputs`, which may be inputs of a function being traced. */
+  /** Makes a step with prompts from arrays like `chunkInputs`, which may be inputs of a traced function. */
   chunkStep(arrays: readonly MlxArray[], onQueries?: OnQueries): PagedStep {
     const groups = this.#scratch.length;
     const [tables, places] = [arrays.slice(0, groups), arrays.slice(groups, 2 * groups)];
@@ -235,17 +235,17 @@ export class PagedKvStore {
     return { attend, positions, ...this.#latents?.mixedStep(tables, packed, tilesOf) };
   }
 
-  /** The tile sizes of all layers. */
+  /** Returns the distinct tile sizes of the layers' kernels. */
   #tileSizes(): TileSize[] {
     const sizes = this.#layers.map(({ attention }) => attention.chunks?.tile);
     return distinct([...sizes, ...(this.#latents?.tileSizes ?? [])]);
   }
 
-  /** One token per row. The tables may be inputs of a function being traced. */
+  /** Makes a decode step of one token per row. The tables may be inputs of a traced function. */
   decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
       positions: () => newestPositions(tables[0]!, width),
-      // A thread group is slow per block, so each block is worth a group.
+      // Splits down to single blocks, because a CTA takes long for one block of latents.
       ...this.#latents?.decodeStep(tables, (groups) =>
         splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
       ),
@@ -265,8 +265,8 @@ export class PagedKvStore {
   }
 
   /**
-   * Copies blocks in every pool, once `before` is evaluated, the last array of a step on the pools. The next step
-   * must depend on the result.
+   * Copies blocks in every pool, once `before` is evaluated: the last array of a step that uses the pools. The next
+   * step must depend on the result.
    */
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     const pairsOf = (group: number) => {
@@ -313,7 +313,7 @@ export class PagedKvStore {
     };
     const keyOf = ({ group, attention: { chunks } }: Layer) =>
       `${group} ${chunks && nameOf(chunks.tile)}`;
-    /** Inputs that layers with these options share. */
+    /** Inputs that are planned once for all layers with the same options. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     for (const layer of this.#layers) {
       const key = keyOf(layer);
@@ -332,7 +332,7 @@ export class PagedKvStore {
         if (attention.chunks && tiles) {
           return attention.chunks.attend(part, pools, tables[group]!, at, tiles, work);
         }
-        // MLX's attention has no soft cap.
+        // Uses no MLX attention with a soft cap, which it lacks.
         return method === "mlx" && options.softcap === undefined
           ? this.#attendLong(part, queries, layer, own[0]!, heads, options)
           : attention.attend(part, pools, tables[group]!, at, work);
@@ -355,7 +355,7 @@ export class PagedKvStore {
     return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
   }
 
-  /** A chunk of one prompt (count, heads * D) attends to its sequence, back to the window's edge. */
+  /** Attends with a chunk of one prompt (count, heads * D) to the prompt's tokens, back to the window's edge. */
   #attendLong(
     own: MlxArray,
     written: MlxArray,
@@ -368,7 +368,7 @@ export class PagedKvStore {
     const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
     const end = Math.ceil((start + count) / BLOCK_TOKENS);
     const used = this.#device.spread(Int32Array.from(tables[group]!.slice(first, end)));
-    // Gathers the blocks after this step's keys and values are written.
+    // Orders gathering after this step's writes of keys and values.
     const blocks = this.#device.after(used, written);
     const length = start + count - first * BLOCK_TOKENS;
     const gathered = (pool: MlxArray) => {
@@ -396,7 +396,7 @@ export class PagedKvStore {
   }
 }
 
-/** One object per set of options: kernels cache by identity. */
+/** Returns one object per set of options, because kernels cache by identity. */
 function workOf(
   { works }: Layer,
   { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
@@ -415,7 +415,7 @@ function workOf(
   return work;
 }
 
-/** Only `some` (R) of the tokens, each one separately. */
+/** Attends with only `some` (R) of the tokens, each one separately. */
 function attendSome(
   { attention, pools }: Layer,
   queries: MlxArray,
@@ -429,8 +429,8 @@ function attendSome(
 }
 
 /**
- * bool: which tokens of first..end each token of start..end attends to: itself and earlier ones, back to the window's
- * edge.
+ * Returns a mask (bool): whether each token of start..end attends to each of first..end, which are the token itself
+ * and earlier ones, back to the window's edge.
  */
 export function causalMask(
   { first, start, end }: { first: number; start: number; end: number },
@@ -446,20 +446,20 @@ export function causalMask(
   return logicalAnd(before, greaterEqual(columns, oldest));
 }
 
-/** Each row's last position, from tables in the layout of `packTables`. */
+/** Reads each row's last position from tables in the layout of `packTables`. */
 function newestPositions(tables: MlxArray, width: number): MlxArray {
   const rows = reshape(slice(tables, 0, 1), [-1, 1 + width]);
   return subtract(flatten(slice(rows, 1, 0, 1)), 1);
 }
 
-/** Blocks of the longest row, rounded up. */
+/** Returns the table width for these rows: the blocks of the longest one, rounded up to a power of two. */
 export function tableWidth(rows: readonly { start: number; count: number }[]): number {
   const longest = rows.reduce((most, { start, count }) => Math.max(most, start + count), 1);
   const blocks = Math.ceil(longest / BLOCK_TOKENS);
   return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
 }
 
-/** The places of all tokens, as `packPlaces` lays them out. Fast, because a prompt may have thousands of tokens. */
+/** Packs the places of all tokens like `packPlaces`, but fast, because a prompt may have thousands of tokens. */
 function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
   let at = 0;
@@ -479,8 +479,8 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
 }
 
 /**
- * The places in one block. A separate function, because the JIT compiles it after a few blocks; one long loop would
- * stay interpreted.
+ * Writes the places of tokens in one block. A separate function, because the JIT compiles it after a few blocks; one
+ * long loop would stay interpreted.
  */
 function placeTokens(
   packed: Int32Array,
@@ -498,12 +498,12 @@ function placeTokens(
   }
 }
 
-/** Thread groups that keep a GPU busy with tables of this width. */
+/** Returns the CTAs that keep a GPU busy with tables of this width. */
 function busyGroups(width: number): number {
   return width >= LONG_WIDTH ? LONG_BUSY_GROUPS : BUSY_GROUPS;
 }
 
-/** Maximum splits of rows, if there are too few rows to keep the device busy. */
+/** Returns the splits per row: up to `parts`, a power of two, while rows alone do not keep the device busy. */
 export function splitsFor(
   parts: number,
   rows: number,
@@ -514,12 +514,12 @@ export function splitsFor(
   return 2 ** Math.floor(Math.log2(Math.max(1, Math.min(parts, wanted))));
 }
 
-/** Each token separately, the tokens of a sequence in chunks, or one prompt with MLX's attention. */
+/** How rows attend: each token separately, a sequence's tokens in chunks, or one prompt with MLX's attention. */
 type Method = "tokens" | "chunks" | "mlx";
 
 type Segment = { from: number; to: number; method: Method; rows: KvRow[] };
 
-/** Adjacent rows with the same method form a segment; MLX's attention takes one prompt at a time. */
+/** Joins adjacent rows with the same method to segments. A segment for MLX's attention has only one prompt. */
 function segmentsOf(rows: readonly KvRow[], methodOf: (row: KvRow) => Method): Segment[] {
   const segments: Segment[] = [];
   let at = 0;

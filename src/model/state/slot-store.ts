@@ -10,12 +10,12 @@ import type { Step } from "../contract/model.ts";
 import type { SlotState } from "../contract/states.ts";
 
 export class SlotStore {
-  /** After the last slot: padding rows write there. */
+  /** Index of a slot after the last one, for the writes of padding rows. */
   readonly #scratch: number;
   readonly #pools: MlxArray[] = [];
   readonly #recurrence: Recurrence;
 
-  /** Frees its pools if memory runs out. */
+  /** Allocates the pools. Frees them if memory runs out. */
   constructor(device: Compute & Memory, states: readonly SlotState[], slots: number) {
     this.#scratch = slots;
     this.#recurrence = device.recurrence();
@@ -36,7 +36,7 @@ export class SlotStore {
     return this.#pools.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** In the kernels' layout. Rows without a move are padding. */
+  /** Packs each row's move in the kernels' layout. Rows without a move are padding. */
   movesOf(rows: readonly { count: number; move?: SlotMove | undefined }[]): Int32Array {
     const scratch = { from: NONE, to: this.#scratch };
     let first = 0;
@@ -47,7 +47,7 @@ export class SlotStore {
     return packMoves(moves);
   }
 
-  /** The moves may be an input of a function being traced. */
+  /** Makes a step. The moves may be an input of a traced function. */
   step(moves: MlxArray): Pick<Step, "convolve" | "scan"> {
     const recurrence = this.#recurrence;
     return {

@@ -1,4 +1,4 @@
-// All state that a model keeps of its sequences: keys, values and latents in blocks, recurrent states in slots.
+// Stores all state that a model keeps per sequence: keys, values and latents in blocks, recurrent states in slots.
 import type { Compute, HostTransfer, Memory } from "../../device/device.ts";
 import type { BlockCopy, CacheLayout, SlotMove } from "../../kv/kv-cache.ts";
 import type { MlxArray } from "../../mlx/array.ts";
@@ -11,10 +11,10 @@ import { SlotStore } from "./slot-store.ts";
 /** Consecutive tokens of one sequence, its blocks, and its recurrent state's slots. */
 export type StateRow = KvRow & { move?: SlotMove | undefined };
 
-/** The integers of a decode step with one token per row, as inputs of a function, and their shape. */
+/** Integers that a decode step with one token per row takes as inputs, and the step's shape. */
 export type DecodeInputs = { arrays: Int32Array[]; shape: DecodeShape };
 
-/** The integers of a step with prompts, and the width of its tables. */
+/** Integers that a step with prompts takes as inputs, and the width of its block tables. */
 export type PromptInputs = { arrays: Int32Array[]; width: number };
 
 export class StateStore {
@@ -22,7 +22,7 @@ export class StateStore {
   readonly #kv: PagedKvStore;
   readonly #slots: SlotStore | undefined;
 
-  /** Frees its pools if memory runs out. */
+  /** Allocates the pools. Frees them if memory runs out. */
   constructor(
     device: Compute & HostTransfer & Memory,
     states: LayerStates,
@@ -44,14 +44,14 @@ export class StateStore {
     return this.#kv.bytes + (this.#slots?.bytes ?? 0);
   }
 
-  /** A padding row. */
+  /** Makes a padding row. */
   scratchRow(start: number, count: number): StateRow {
     return this.#kv.scratchRow(start, count);
   }
 
   /**
-   * A step over these rows. Its tokens must depend on the last launch that touched the pools, and on `copy`. Call it
-   * in a scope: it makes arrays. `onQueries`: see PagedKvStore.begin.
+   * Makes a step over these rows. The step's tokens must depend on the last launch that touched the pools, and on
+   * `copy`. Call it in a scope: it makes arrays. `onQueries`: see PagedKvStore.begin.
    */
   begin(rows: readonly StateRow[], onQueries?: (queries: MlxArray) => void): Step {
     const slots = this.#slots;
@@ -68,20 +68,20 @@ export class StateStore {
     return { arrays: [...moves, ...tables], shape: { width, parts: this.#kv.partsOf(rows) } };
   }
 
-  /** Takes arrays in the layout of `decodeInputs`, which may be inputs of a function being traced. */
+  /** Makes a decode step from arrays in the layout of `decodeInputs`, which may be inputs of a traced function. */
   decodeStep(arrays: readonly MlxArray[], shape: DecodeShape): Step {
     if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
     const [moves, ...tables] = arrays;
     return { ...without, ...this.#kv.decodeStep(tables, shape), ...this.#slots.step(moves!) };
   }
 
-  /** The integers of a step with prompts, if it takes nothing else. */
+  /** Packs the integers of a step with prompts; undefined if such a step needs other inputs too. */
   promptInputs(rows: readonly StateRow[]): PromptInputs | undefined {
     if (!this.#kv.areChunked || this.#slots) return undefined;
     return { arrays: this.#kv.chunkInputs(rows, true), width: tableWidth(rows) };
   }
 
-  /** Takes arrays in the layout of `promptInputs`, which may be inputs of a function being traced. */
+  /** Makes a step with prompts from arrays like `promptInputs`, which may be inputs of a traced function. */
   promptStep(arrays: readonly MlxArray[]): Step {
     return { ...without, ...this.#kv.chunkStep(arrays) };
   }
@@ -105,7 +105,7 @@ function missing(): never {
   throw new Error("the model has declared no state of this kind");
 }
 
-/** For models without the kind of state. */
+/** Functions for models that have no state of their kind: they throw. */
 const without: Omit<Step, "attend" | "positions"> = {
   attendLatent: missing,
   convolve: missing,

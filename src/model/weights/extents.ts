@@ -1,5 +1,5 @@
-// How an axis of a model is divided among ranks. Layers choose the axes; each rank loads its part of the matrices
-// along them, and partial products are summed over the ranks.
+// Divides an axis of a model among ranks. Layers choose the axes; each rank loads its part of the matrices along
+// these axes, and partial products are summed over the ranks.
 
 /** A rank's part of an axis of size `of`. `copies`: number of ranks that have this part, if several. */
 export type Slice = {
@@ -19,12 +19,12 @@ export function partsOf(extents: Extents): readonly Extent[] {
   return typeof extents === "object" && "length" in extents ? extents : [extents];
 }
 
-/** Size of this rank's part. */
+/** Returns the size of this rank's part. */
 export function countOf(extent: Extent): number {
   return typeof extent === "number" ? extent : extent.count;
 }
 
-/** Size on all ranks together. */
+/** Returns the size on all ranks together. */
 export function wholeOf(extent: Extent): number {
   return typeof extent === "number" ? extent : extent.of;
 }
@@ -33,7 +33,7 @@ export function sumOf(numbers: readonly number[]): number {
   return numbers.reduce((a, b) => a + b, 0);
 }
 
-/** The same part of an axis with `each` features per element. */
+/** Converts a part of an axis to the part of its features, `each` per element. */
 export function times(extent: Extent, each: number): Extent {
   if (typeof extent === "number") return extent * each;
   const { first, count, of, ...copies } = extent;
@@ -41,8 +41,8 @@ export function times(extent: Extent, each: number): Extent {
 }
 
 /**
- * A rank's part, in multiples of `unit`; lower ranks have at most one unit more. The whole axis if a rank would get
- * none.
+ * Returns a rank's part, in multiples of `unit`; lower ranks have at most one unit more. Returns the whole axis if a
+ * rank would get none.
  */
 export function sliceOf(
   size: number,
@@ -55,7 +55,7 @@ export function sliceOf(
   return { first: first!, count: end! - first!, of: size };
 }
 
-/** Equal parts, of which the last may be smaller. The whole axis if the last rank would get none. */
+/** Returns one of equal parts (the last may be smaller), or the whole axis if the last rank would get none. */
 export function evenSliceOf(
   size: number,
   { rank, size: ranks }: { rank: number; size: number },

@@ -1,5 +1,5 @@
-// Tensor parallelism: which part of an axis this rank has, the stored tensors cut to that part, and the collectives that
-// combine the parts' results. Without a group every part is the whole.
+// Implements tensor parallelism: which part of an axis this rank has, the stored tensors cut to that part, and the
+// collectives that combine the parts' results. Without a group every part is the whole.
 import type { Linear } from "../../device/device.ts";
 import type { MlxArray } from "../../mlx/array.ts";
 import type { Group } from "../../mlx/distributed.ts";
@@ -40,11 +40,11 @@ import type { StoredTensors } from "./stored-tensors.ts";
 export type Division = {
   unit?: number;
   inputOf?: readonly string[];
-  /** A rank's part in multiples of a unit, if the parts are uneven; the whole size on all ranks or on none. */
+  /** Returns a rank's part in multiples of a unit, if parts are uneven; the whole size on all ranks or none. */
   sliceOf?: (unit: number, ranks: { rank: number; size: number }) => Extent;
 };
 
-/** A rank's partial result -> the sum over all ranks. */
+/** Sums the partial results of all ranks. */
 export type Total = (part: MlxArray) => MlxArray;
 
 type Lookup = (tokens: MlxArray) => MlxArray;
@@ -61,8 +61,8 @@ export class RankParts {
   }
 
   /**
-   * This rank's part of an axis, in multiples of `unit`; the whole axis if it cannot be divided. `inputOf`: matrices
-   * whose input is this axis, which must not be cut inside a quantization group.
+   * Returns this rank's part of an axis, in multiples of `unit`, or the whole axis if it cannot be divided. `inputOf`
+   * names matrices whose input is this axis, which must not be cut inside a quantization group.
    */
   divide(size: number, { unit = 1, inputOf = [], ...division }: Division = {}): Extent {
     const { group } = this;
@@ -77,18 +77,18 @@ export class RankParts {
     return canDivide ? parts[group.rank]! : size;
   }
 
-  /** This rank's part of the vocabulary. */
+  /** Returns this rank's part of the vocabulary. */
   vocabulary(size: number): Extent {
     return this.group ? evenSliceOf(size, this.group) : size;
   }
 
-  /** Sums partial results over ranks; undefined if each rank has the whole axis. */
+  /** Returns a function that sums partial results over ranks; undefined if each rank has the whole axis. */
   totals(input: Extent): Total | undefined {
     const { group } = this;
     return group && typeof input !== "number" ? (part) => group.allSum(part) : undefined;
   }
 
-  /** Cuts a tensor along its first axis, whatever axes the file has. Returns the shape of this rank's part. */
+  /** Cuts a tensor along its first axis, whatever axes the file has. Returns the shape of the part. */
   cut(name: string, parts: readonly Extent[], rest: readonly number[]): number[] {
     const whole = sumOf(parts.map(wholeOf));
     const shape = [sumOf(parts.map(countOf)), ...rest];
@@ -101,7 +101,7 @@ export class RankParts {
     return shape;
   }
 
-  /** Cuts matrices (...leading, outputs, ...rest); the last axis is their input. */
+  /** Cuts matrices (...leading, outputs, ...rest) to this rank's outputs and inputs; the last axis is the input. */
   cutMatrix(
     name: string,
     leading: readonly number[],
@@ -126,7 +126,7 @@ export class RankParts {
     }
   }
 
-  /** Looks up tokens (T) in a divided embedding: tokens of other ranks give 0 here, and the ranks are summed. */
+  /** Looks up tokens (T) in a divided embedding. Other ranks' tokens give 0 here, and the ranks are summed. */
   lookup(rows: Lookup, own: Extent): Lookup {
     const { group } = this;
     if (!group || typeof own === "number") return rows;
@@ -138,7 +138,7 @@ export class RankParts {
     };
   }
 
-  /** (T, own part) -> (T, vocabulary), on every rank. The last rank's part may be smaller. */
+  /** Gathers logits (T, own part) -> (T, vocabulary) on every rank. The last rank's part may be smaller. */
   logits(product: Linear, vocabulary: Extent): Linear {
     const { group } = this;
     if (!group || typeof vocabulary === "number") return product;
@@ -155,7 +155,7 @@ export class RankParts {
     };
   }
 
-  /** The columns of these inputs. If the matrix has an input order, it becomes one of these inputs alone. */
+  /** Returns the columns that take these inputs. Cuts the matrix's input order, if any, to these inputs. */
   #columns(name: string, inputs: Slice): { runs: readonly RowRun[]; of: number } {
     const { first, count, of } = inputs;
     const order = this.#matrices.inputOrder(name);
@@ -166,7 +166,7 @@ export class RankParts {
     return { runs: columnsThatTake(order, inputs), of };
   }
 
-  /** Whether each part's columns are whole quantization groups, despite the input order. */
+  /** Whether each part's columns are whole quantization groups, even if the matrix has an input order. */
   #hasWholeGroups(name: string, parts: readonly Extent[], unit: number): boolean {
     const order = this.#matrices.inputOrder(name);
     if (!order) return true;
@@ -177,7 +177,7 @@ export class RankParts {
   }
 }
 
-/** This rank's rows of parts that are stored one below the other, from row `start`. */
+/** Returns this rank's rows of parts that are stored one below the other, from row `start` on. */
 function runsIn(parts: readonly Extent[], start: number): RowRun[] {
   let at = start;
   return parts.map((part) => {

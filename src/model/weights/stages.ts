@@ -1,5 +1,5 @@
-// Pipeline parallelism: each rank has consecutive layers and sends hidden states to the next rank. The first rank
-// embeds tokens, receives the last rank's hidden states, and samples: it has the output matrix.
+// Implements pipeline parallelism: each rank has consecutive layers and sends hidden states to the next rank. The
+// first rank embeds tokens, receives the last rank's hidden states and samples, so it has the output matrix.
 
 import { LoadError } from "../../files/load-error.ts";
 import { asyncEvaluate, evaluate, type MlxArray } from "../../mlx/array.ts";
@@ -7,24 +7,24 @@ import type { Group } from "../../mlx/distributed.ts";
 import type { Dtype } from "../../mlx/dtype.ts";
 import { astype } from "../../mlx/ops.ts";
 
-/** How a model is divided among ranks: parts of every layer, or some of the layers. */
+/** How a model is divided among ranks: each has a part of every layer, or all of some layers. */
 export type Parallel = "tensor" | "pipeline";
 
-/** From layer `first` up to, not including, `end`. */
+/** Layers from `first` to `end`, without `end`. */
 export type LayerRange = { first: number; end: number };
 
-/** The layers of each rank: given, or in proportion to its memory. */
+/** How layers are divided among ranks: by given ranges, or in proportion to each rank's memory. */
 export type LayerSplit = { ranges: readonly LayerRange[] } | { memory: readonly number[] };
 
 /** One rank's part of a model divided by layers. */
 export type Stage = {
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  /** The rank's layers, of `count`. `vocabulary`: size of embedding and output matrix, in layers. */
+  /** Returns the rank's layers, out of `count`. `vocabulary`: size of embedding and output matrix, in layers. */
   layersOf(count: number, vocabulary: number): LayerRange;
-  /** Receives the hidden states (T, D) of the rank before. */
+  /** Receives the hidden states (T, D) from the previous rank. */
   receive(tokens: number, dims: number): MlxArray;
-  /** Sends hidden states to the next rank. The last rank sends to the first, where this returns them. */
+  /** Sends hidden states to the next rank. The last rank sends them to the first, where `pass` returns them. */
   pass(hidden: MlxArray, tokens: number, dims: number): MlxArray;
 };
 
@@ -41,14 +41,14 @@ export function rankStage(group: Group, dtype: Dtype, split: LayerSplit): Stage 
     pass(hidden, tokens, dims) {
       const sent = astype(hidden, dtype);
       evaluate(sent);
-      // Does not wait: ranks that all wait for their receiver would deadlock.
+      // Sends without waiting: ranks that all wait for their receiver would deadlock.
       asyncEvaluate(group.send(sent, after));
       return isFirst ? receive(tokens, dims) : hidden;
     },
   };
 }
 
-/** The layers of every rank. Throws unless they are all layers in order. */
+/** Returns the layers of every rank. Throws unless the ranges cover all layers in order. */
 export function layerRanges(
   count: number,
   split: LayerSplit,
@@ -71,7 +71,7 @@ function checked(count: number, ranges: readonly LayerRange[]): readonly LayerRa
   throw new LoadError(`config.json: layers 0-${count - 1}, but --layers gives ${given}`);
 }
 
-/** The first rank also has the vocabulary, and so fewer layers than other ranks with as much memory. */
+/** Divides layers by memory. The first rank also has the vocabulary, so it gets fewer layers for the same memory. */
 function byMemory(
   count: number,
   memory: readonly number[],
@@ -88,7 +88,7 @@ function byMemory(
     const beside = rank === 0 ? vocabulary : 0;
     const left = own + after.reduce((sum, each) => sum + each, 0);
     const fair = Math.ceil(((count - first + beside) * own) / left - beside - 0.5);
-    // Each rank has at least one layer.
+    // Gives each rank at least one layer.
     const end = Math.min(first + Math.max(fair, 1), count - after.length);
     const range = { first, end };
     first = end;

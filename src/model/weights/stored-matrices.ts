@@ -1,5 +1,5 @@
-// Matrices of a checkpoint: the tensors `name`.weight, .scales, .biases and .bias, as far as the file has them, checked
-// and rearranged together. Columns may be stored in another order: `name`.input_order then has each column's input.
+// Checks and rearranges matrices of a checkpoint: `name`.weight, .scales, .biases and .bias together, as far as the
+// file has them. Columns may be stored in another order: `name`.input_order then has each column's input.
 import { blockOf, type GgufType } from "../../files/gguf.ts";
 import type { QuantizationMode } from "../../mlx/ops.ts";
 import { computedWords } from "../checkpoint/formats/computed.ts";
@@ -21,19 +21,19 @@ export class StoredMatrices {
     return this.#stored.has(`${name}.weight`);
   }
 
-  /** The kinds of tensors that the file has for this matrix. */
+  /** Returns the kinds of tensors that the file has for this matrix. */
   kindsOf(name: string): string[] {
     return kinds.filter((kind) => this.#stored.has(`${name}.${kind}`));
   }
 
-  /** Throws unless the file has a matrix of this shape, before it gets another name or order. */
+  /** Throws unless the file has a matrix of this shape. Call it before the matrix gets another name or order. */
   check(name: string, shape: readonly number[]): void {
     if (!this.quantized(name, shape)) this.#stored.expect(`${name}.weight`, shape);
     const bias = `${name}.bias`;
     if (this.#stored.has(bias)) this.#stored.expect(bias, shape.slice(0, -1));
   }
 
-  /** The tensors of a matrix in one of MLX's formats. Bits and group size follow from the shapes. */
+  /** Returns the tensors of a quantized matrix, undefined if dense. Bits and group size follow from the shapes. */
   quantized(name: string, shape: readonly number[]): StoredQuantized | undefined {
     const weight = this.#stored.get(`${name}.weight`);
     const scales = this.#stored.get(`${name}.scales`);
@@ -54,7 +54,7 @@ export class StoredMatrices {
     return { weight, scales, biases, quantization: { mode, groupSize, bits } };
   }
 
-  /** Makes a matrix of runs of another one's rows. `axes`: the shape of its rows, if it has several axes for them. */
+  /** Makes a matrix of some rows of another one. `axes` is the shape of these rows, if they have several axes. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
     this.#keepInputOrder([source], name);
     for (const kind of this.kindsOf(source)) {
@@ -72,14 +72,14 @@ export class StoredMatrices {
     this.#stored.rename({ [`${name}.reordered.`]: `${name}.` });
   }
 
-  /** The inputs come in another order: the column of input i takes the input at `placeOf(i)`. */
+  /** Reorders the inputs: the column that took input i now takes the input at `placeOf(i)`. */
   orderInputs(name: string, inputs: number, placeOf: (input: number) => number): void {
     const before = this.inputOrder(name) ?? Uint32Array.from({ length: inputs }, (_, i) => i);
     const order = before.map(placeOf);
     this.#stored.arrange([`${name}.weight`], () => wordsOf(`${name}.input_order`, order));
   }
 
-  /** The input of each column; undefined if column i takes input i. */
+  /** Returns each column's input; undefined if column i takes input i. */
   inputOrder(name: string): Uint32Array | undefined {
     const stored = this.#stored.get(`${name}.input_order`);
     if (!stored) return undefined;
@@ -88,7 +88,7 @@ export class StoredMatrices {
     return new Uint32Array(bytes.buffer);
   }
 
-  /** Inputs that share a scale. */
+  /** Returns how many adjacent inputs share a scale. */
   inputUnit(name: string, inputs: number): number {
     const weight = this.#stored.get(`${name}.weight`);
     const scales = this.#stored.get(`${name}.scales`);
@@ -97,7 +97,7 @@ export class StoredMatrices {
     return blockOf(weight.format as GgufType).items;
   }
 
-  /** Whether matrices are stored in one format, so that they can be joined. */
+  /** Whether matrices are stored in one format and with one input order, so that they can be joined. */
   areAlike(parts: readonly string[]): boolean {
     const tail = (tensor: StoredTensor | undefined) =>
       tensor && [tensor.format, ...tensor.shape.slice(1)].join();
@@ -108,7 +108,7 @@ export class StoredMatrices {
     return [...tails, orders].every((each) => each.every((one) => one === each[0]));
   }
 
-  /** Joins matrices that are alike into one. */
+  /** Joins matrices for which `areAlike` holds into one. */
   join(name: string, parts: readonly string[], join: typeof joined): void {
     for (const kind of this.kindsOf(parts[0]!)) {
       const names = parts.map((part) => `${part}.${kind}`);
@@ -118,8 +118,8 @@ export class StoredMatrices {
   }
 
   /**
-   * Appends `count` experts to those of (E, out, in). `more` has them in one matrix: (count * out, in), or (out,
-   * count * in) if they are side by side. Requires that `isLike` holds.
+   * Appends `count` experts to a tensor of experts (E, out, in). `more` has the new ones in one matrix: (count * out,
+   * in), or (out, count * in) if they are side by side. Requires that `isLike` holds.
    */
   addExperts(
     name: string,
@@ -142,7 +142,7 @@ export class StoredMatrices {
     }
   }
 
-  /** Whether rows of both are stored in one format, those of `other` with `factor` times the columns. */
+  /** Whether two matrices are stored in one format, where rows of `other` have `factor` times the columns. */
   isLike(name: string, other: string, factor: number): boolean {
     return kinds.every((kind) => {
       const [own, its] = [name, other].map((each) => this.#stored.get(`${each}.${kind}`));
@@ -158,14 +158,14 @@ export class StoredMatrices {
   }
 }
 
-/** The float formats have one group size each. */
+/** MLX's float formats by bits and group size. */
 const floatModes: Record<string, QuantizationMode> = {
   "4/32": "mxfp4",
   "8/32": "mxfp8",
   "4/16": "nvfp4",
 };
 
-/** Undefined if MLX has no such format. */
+/** Returns the mode of MLX's format; undefined if MLX has no such format. */
 function modeOf({ format }: StoredTensor, bits: number, groupSize: number) {
   if (format === "U8") return floatModes[`${bits}/${groupSize}`];
   const isAffine = [2, 3, 4, 5, 6, 8].includes(bits) && [32, 64, 128].includes(groupSize);

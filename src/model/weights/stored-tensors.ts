@@ -1,5 +1,5 @@
-// A checkpoint's tensors by name, renamed and rearranged into the tensors that the model asks for. Nothing is read here:
-// an arranged tensor reads its sources when it is loaded. Counts the loaded bytes and knows which tensors were not used.
+// Finds a checkpoint's tensors by name, and rearranges them into those that the model asks for. Nothing is read here:
+// an arranged tensor reads its sources when it is loaded. Counts loaded bytes and knows unused tensors.
 import { LoadError, quoted } from "../../files/load-error.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import type { StoredTensor } from "../checkpoint/stored/tensor.ts";
@@ -33,14 +33,14 @@ export class StoredTensors {
     return this.#tensors.get(name);
   }
 
-  /** Throws if the tensor is missing. */
+  /** Returns a tensor. Throws if the file has none of this name. */
   find(name: string): StoredTensor {
     const stored = this.#tensors.get(name);
     if (!stored) throw new LoadError(`${this.#path}: tensor ${name} is missing`);
     return stored;
   }
 
-  /** Throws unless the file has the tensor with this shape. */
+  /** Returns a tensor. Throws unless the file has it with this shape. */
   expect(name: string, shape: readonly number[]): StoredTensor {
     const stored = this.find(name);
     if (stored.shape.join() !== shape.join()) {
@@ -53,14 +53,14 @@ export class StoredTensors {
     return new LoadError(`${this.#path}: ${name}: expected shape (${shape}), found ${found}`);
   }
 
-  /** Bytes of all tensors whose names have this prefix. */
+  /** Returns the bytes of all tensors whose names have this prefix. */
   bytesOf(prefix: string): number {
     let bytes = 0;
     for (const [name, each] of this.#tensors) if (name.startsWith(prefix)) bytes += each.bytes;
     return bytes;
   }
 
-  /** Makes one tensor, under the name that `arrange` gives it, of the sources. */
+  /** Makes one tensor from `sources`. `arrange` returns it, with its name. */
   arrange(sources: readonly string[], arrange: (stored: StoredTensor[]) => StoredTensor): void {
     const arranged = arrange(sources.map((name) => this.find(name)));
     this.#tensors.set(arranged.name, arranged);
@@ -68,7 +68,7 @@ export class StoredTensors {
     this.#used.delete(arranged.name);
   }
 
-  /** Other axes for the same elements. */
+  /** Gives a tensor other axes for the same elements. */
   reshape(name: string, from: readonly number[], to: readonly number[]): void {
     this.expect(name, from);
     this.arrange([name], ([stored]) => ({ ...stored!, shape: to }));
@@ -81,7 +81,7 @@ export class StoredTensors {
     if (sizeOf(found) === sizeOf(shape)) this.reshape(name, found, shape);
   }
 
-  /** Only this part of the tensor will be loaded, under the same name. */
+  /** Replaces a tensor by a part of it, so that only this part is loaded. */
   cut(name: string, part: (stored: StoredTensor) => StoredTensor): void {
     const stored = this.find(name);
     const own = part(stored);
@@ -89,7 +89,7 @@ export class StoredTensors {
     this.#totalBytes -= stored.bytes - own.bytes;
   }
 
-  /** The tensor will not be loaded: another rank has it. */
+  /** Marks a tensor as one that is not loaded here, because another rank has it. */
   skip(name: string): void {
     this.#totalBytes -= this.find(name).bytes;
     this.#used.add(name);
@@ -102,7 +102,7 @@ export class StoredTensors {
     }
   }
 
-  /** Replaces the first occurrence of each part in all names, part after part. */
+  /** Replaces the first occurrence of each part in every tensor's name, in the order of the parts. */
   renameParts(parts: Readonly<Record<string, string>>): void {
     const all = Object.entries(parts);
     this.renameEach((name) => all.reduce((now, [from, to]) => now.replace(from, to), name));
@@ -122,7 +122,7 @@ export class StoredTensors {
     for (const name of this.#tensors.keys()) if (names.test(name)) this.#tensors.delete(name);
   }
 
-  /** Marks tensors as used, and reports the progress. */
+  /** Marks tensors as loaded, and reports the progress. */
   loaded(sources: readonly StoredTensor[]): void {
     for (const { name, bytes } of sources) {
       this.#used.add(name);

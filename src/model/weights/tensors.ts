@@ -1,5 +1,5 @@
 // Converts stored tensors to MLX arrays, piece by piece and directly into the array's memory, so that loading takes
-// little more memory than the arrays themselves. The caller holds and frees them.
+// little more memory than the arrays themselves. The caller owns the arrays.
 import type { Compute, FloatType, Memory } from "../../device/device.ts";
 import type { GgufType } from "../../files/gguf.ts";
 import { dequantize } from "../../files/gguf-quants.ts";
@@ -25,10 +25,10 @@ export type StoredQuantized = {
   quantization: Required<Quantization>;
 };
 
-/** Bytes converted at a time. */
+/** Maximum bytes converted at a time. */
 const PIECE_BYTES = 2 ** 20;
 
-/** Bytes read at a time without conversion. */
+/** Maximum bytes read at a time without conversion. */
 const READ_BYTES = 2 ** 23;
 
 const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
@@ -39,12 +39,12 @@ const plainTypes: Partial<Record<StoredTensor["format"], Dtype>> = {
   U32: "uint32",
 };
 
-/** The type of plainly stored elements; undefined for quantized tensors. */
+/** Returns the type of elements that are stored plainly; undefined for quantized tensors. */
 export function plainType(stored: StoredTensor): Dtype | undefined {
   return plainTypes[stored.format];
 }
 
-/** Converts or dequantizes the tensor to this type. */
+/** Loads a tensor, converted or dequantized to this type. */
 export function loadDense(stored: StoredTensor, dtype: FloatType, device: Memory): MlxArray {
   return make(stored.shape, dtype, device, (target) => {
     if (plainType(stored) === dtype && !stored.rowOrder) readInto(stored, target);
@@ -52,14 +52,14 @@ export function loadDense(stored: StoredTensor, dtype: FloatType, device: Memory
   });
 }
 
-/** Copies the tensor without conversion. */
+/** Loads a tensor without conversion. */
 export function loadPlain(stored: StoredTensor, device: Memory): MlxArray {
   const dtype = plainType(stored);
   if (!dtype) throw new LoadError(`${stored.name}: expected plain numbers, found ${stored.format}`);
   return make(stored.shape, dtype, device, (target) => readInto(stored, target));
 }
 
-/** Dequantizes a matrix piece by piece, for devices without a product for its format. */
+/** Loads a matrix dequantized, piece by piece, for devices without a product for its format. */
 export function loadDequantized(
   { weight, scales, biases, quantization }: StoredQuantized,
   shape: readonly number[],
@@ -74,7 +74,7 @@ export function loadDequantized(
       using _ = new Scope();
       const count = Math.min(step, rows - row);
       const part = (stored: StoredTensor) => loadRows(stored, rows, row, count);
-      // In float32, because MLX would round each weight to the type of the scales.
+      // Dequantizes in float32, because MLX would round each weight to the type of the scales.
       const exact = (stored: StoredTensor) => astype(part(stored), "float32");
       const matrix = {
         weight: part(weight),
@@ -87,7 +87,7 @@ export function loadDequantized(
   });
 }
 
-/** Rearranges a part of a quantized matrix as the device's products read it. */
+/** Rearranges a part of a quantized matrix for the device's products. Frees the given array. */
 export function packed(rows: MlxArray, device: Compute & Memory): MlxArray {
   using _ = new Scope();
   const made = device.packedRows(rows);
@@ -98,8 +98,8 @@ export function packed(rows: MlxArray, device: Compute & Memory): MlxArray {
 }
 
 /**
- * Repacks a GGUF matrix into one of MLX's formats without loss, if there is one. `dtype` is the type of the scales:
- * unless it holds all of them, the matrix is not exact.
+ * Loads a GGUF matrix in one of MLX's formats; undefined if none fits. `dtype` is the type of the scales: the matrix
+ * is exact only if this type holds all scales.
  */
 export function loadRepacked(
   stored: StoredTensor,
@@ -150,10 +150,10 @@ function make(
 
 type Prepared = { target: HostArray; finish(): MlxArray };
 
-/** An array to be filled, in MLX's own memory if the host can write to that. Call it in a scope. */
+/** Prepares an array to be filled, in MLX's own memory if the host can write to that. Call it in a scope. */
 function prepare(shape: readonly number[], dtype: Dtype, device: Memory): Prepared {
   if (device.isSketch) {
-    // Never evaluated, so it takes no memory.
+    // Takes no memory, because it is never evaluated.
     return { target: new hostArrays[dtype](0), finish: () => hold(zeros(shape, dtype)) };
   }
   if (device.hasHostMemory) {
@@ -176,11 +176,11 @@ function readInto(stored: StoredTensor, target: HostArray): void {
   }
 }
 
-// Reused for every piece: garbage that is not collected yet also takes memory.
+// These are reused for every piece, because garbage that is not collected yet also takes memory.
 let pieceBytes = new Uint8Array(0);
 let pieceNumbers = new Float32Array(0);
 
-/** Calls back with the bytes of several rows at a time, or of one row if they are stored in another order. */
+/** Calls `use` with the bytes of several rows at a time, or of one row if rows are stored in another order. */
 function forRows(
   stored: StoredTensor,
   use: (bytes: Uint8Array, row: number, count: number) => void,
@@ -201,11 +201,11 @@ function forRows(
   }
 }
 
-/** Calls back with the dequantized elements of each piece and the index of its first element. */
+/** Calls `use` with the dequantized elements of each piece and the index of the piece's first element. */
 function decode(stored: StoredTensor, use: (piece: Float32Array, at: number) => void): void {
   const { name, shape, rowOrder } = stored;
   if (rowOrder && shape.length === 1) {
-    // The rows of a vector are its elements.
+    // Each element of a vector counts as a row in `rowOrder`.
     decode({ ...stored, rowOrder: undefined }, (piece, at) => {
       for (let i = 0; i < piece.length; i++) use(piece.subarray(i, i + 1), rowOrder(at + i));
     });

@@ -1,5 +1,5 @@
-// The arrays of a model's weights: loads stored tensors in the precision that suits the device, owns every array made
-// of them and every constant, and frees them all with `free`.
+// Owns the arrays of a model's weights: loads stored tensors in the precision that suits the device, keeps every
+// array and constant made from them, and frees all with `free`.
 import type { Compute, FloatType, Memory } from "../../device/device.ts";
 import type { Matrix } from "../../kernels/product/matrix.ts";
 import { array, type MlxArray } from "../../mlx/array.ts";
@@ -44,23 +44,23 @@ export class WeightArrays {
     return this.#own(loadDense(stored, dtype, this.#device), stored);
   }
 
-  /** `size` elements, whatever axes the file has. */
+  /** Loads a tensor as a vector of `size` elements, whatever axes the file has. */
   vector(name: string, size: number, dtype = this.#dtype): MlxArray {
     this.#stored.flatten(name, [size]);
     return this.tensor(name, [size], dtype);
   }
 
-  /** One number (1). */
+  /** Loads a tensor of one number: (1). */
   scalar(name: string, dtype = this.#dtype): MlxArray {
     return this.vector(name, 1, dtype);
   }
 
-  /** The tensor without conversion. */
+  /** Loads a tensor without conversion. */
   plain(stored: StoredTensor): MlxArray {
     return this.#own(loadPlain(stored, this.#device), stored);
   }
 
-  /** `name`.weight: quantized as stored if the device has a product for that format, else dense. */
+  /** Loads `name`.weight: quantized as stored if the device has a product for that format, else dense. */
   matrix(name: string, shape: readonly number[], dtype = this.#dtype): Matrix {
     const quantized = this.#matrices.quantized(name, shape);
     if (quantized && this.#device.keepsQuantized(dtype, quantized.quantization)) {
@@ -70,7 +70,7 @@ export class WeightArrays {
     return repacked ?? { kind: "dense", weight: this.dense(name, shape, dtype) };
   }
 
-  /** `name`.weight, dequantized if it is stored quantized. */
+  /** Loads `name`.weight, dequantized if it is stored quantized. */
   dense(name: string, shape: readonly number[], dtype = this.#dtype): MlxArray {
     const quantized = this.#matrices.quantized(name, shape);
     if (!quantized) return this.tensor(`${name}.weight`, shape, dtype);
@@ -79,18 +79,18 @@ export class WeightArrays {
     return this.#own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
-  /** A constant. */
+  /** Makes a constant, which does not count as a weight. */
   constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
     using _ = new Scope();
     return this.keep(array(values, [...shape]));
   }
 
-  /** A constant (1) in the model's type, which counts as a weight. */
+  /** Makes a constant (1) in the model's type, which counts as a weight. */
   number(value: number): MlxArray {
     return this.computed(() => astype(array(Float32Array.of(value)), this.#dtype));
   }
 
-  /** Computes an array once; it counts as weights. */
+  /** Computes an array once, which counts as a weight. */
   computed(make: () => MlxArray): MlxArray {
     using _ = new Scope();
     const made = hold(make());
@@ -131,7 +131,7 @@ export class WeightArrays {
     return { kind: "packed", matrix: { weight: w!, scales: s!, biases: b }, quantization };
   }
 
-  /** A GGUF matrix in one of MLX's formats, if one of them holds it exactly. */
+  /** Loads a GGUF matrix in one of MLX's formats; undefined if no format holds it exactly. */
   #repacked(name: string, shape: readonly number[], dtype: FloatType): Matrix | undefined {
     const device = this.#device;
     const stored = this.#stored.expect(name, shape);

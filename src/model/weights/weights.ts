@@ -1,4 +1,4 @@
-// A model's weights: makes the products and vectors that layers ask for by name. Its parts do the work: `stored` and
+// Makes the products and vectors that layers ask for by name. The parts of this object do the work: `stored` and
 // `matrices` rename and rearrange tensors, `ranks` divides them, `arrays` loads and owns arrays.
 import type {
   Compute,
@@ -25,24 +25,24 @@ import { plainType } from "./tensors.ts";
 import { WeightArrays } from "./weight-arrays.ts";
 
 export type Embedding = {
-  /** tokens (T) -> (T, D) */
+  /** Looks up embeddings: tokens (T) -> (T, D) */
   lookup(tokens: MlxArray): MlxArray;
-  /** x (T, D) -> (T, vocabulary), for models whose output matrix is the same. */
+  /** Product x (T, D) -> (T, vocabulary), for models whose output matrix is the embedding. */
   readonly asLinear: Linear;
 };
 
 export type WeightOptions = {
   device: Compute & Memory;
-  /** Overrides the type that the device and the file suggest. */
+  /** Type to compute in, in place of the one that the device and the file suggest. */
   dtype?: FloatType | undefined;
-  /** On CUDA: also keep quantized matrices dequantized, instead of dequantizing them in each step with many rows. */
+  /** Whether to keep matrices dequantized too (CUDA), instead of dequantizing in each step with many rows. */
   keepDequantized?: boolean | undefined;
-  /** The ranks that the weights are divided among: parts of every layer, or some of the layers. */
+  /** Ranks that the weights are divided among. */
   group?: Group | undefined;
   parallel?: Parallel | undefined;
-  /** With "pipeline": the layers of each rank; evenly divided by default. */
+  /** Layers of each rank with "pipeline"; evenly divided by default. */
   layers?: LayerSplit | undefined;
-  /** With "pipeline": the attention windows of the layers of all ranks. */
+  /** Attention windows of the layers of all ranks, with "pipeline". */
   windows?: readonly (number | undefined)[] | undefined;
   onProgress?: OnProgress | undefined;
 };
@@ -54,7 +54,7 @@ export class Weights {
   readonly matrices: StoredMatrices;
   readonly arrays: WeightArrays;
   readonly ranks: RankParts;
-  /** With pipeline parallelism: this rank's layers. */
+  /** This rank's layers, with pipeline parallelism. */
   readonly stage: Stage | undefined;
   readonly windows: readonly (number | undefined)[];
   readonly #keepDequantized: boolean;
@@ -74,14 +74,14 @@ export class Weights {
     this.#keepDequantized = keepDequantized;
   }
 
-  /** This rank's part of a tensor along its first axis, whatever axes the file has. */
+  /** Loads this rank's part of a tensor along its first axis, whatever axes the file has. */
   part(name: string, own: Extents, rest: readonly number[] = [], dtype = this.dtype): MlxArray {
     return this.arrays.tensor(name, this.ranks.cut(name, partsOf(own), rest), dtype);
   }
 
   /**
-   * `name`.weight, and `name`.bias if the file has one. Outputs may be several parts, one below the other. With a
-   * part of the inputs, the ranks' partial results are summed.
+   * Makes a product with `name`.weight, and `name`.bias if the file has one. Outputs may be several parts, one below
+   * the other. If the inputs are divided, the ranks' partial results are summed.
    */
   linear(name: string, inputs: Extent, outputs: Extents): Linear {
     const parts = partsOf(outputs);
@@ -93,7 +93,7 @@ export class Weights {
     const ordered = order ? reordered(product, this.arrays.plain(order)) : product;
     const total = this.ranks.totals(inputs);
     if (!total) return ordered;
-    // Every rank adds the residual: all build the same graph, and so issue collectives in the same order.
+    // Adds the residual on every rank, so that all build the same graph and issue collectives in the same order.
     return (x, { residual, ...fused } = {}) => {
       const whole = total(ordered(x, fused));
       return residual ? add(residual, whole) : whole;
@@ -101,8 +101,8 @@ export class Weights {
   }
 
   /**
-   * Several matrices of one input as one, because a single product is faster. Matrices in different formats stay
-   * apart, and their outputs are concatenated.
+   * Makes one product with several matrices of the same input, because that is faster. Matrices in different formats
+   * stay apart, and their outputs are concatenated.
    */
   joined(
     name: string,
@@ -129,7 +129,7 @@ export class Weights {
     this.ranks.cutMatrix(name, [], [own], [dims]);
     const matrix = this.arrays.matrix(name, [countOf(own), dims]);
     const lookup = (tokens: MlxArray) => this.device.lookup(matrix, tokens, this.dtype);
-    // Made on demand: devices may keep a copy of a matrix that they multiply by.
+    // Makes the product on demand, because devices may keep a copy of a matrix that they multiply by.
     const asLinear = () => this.ranks.logits(this.#linear(matrix, undefined), own);
     return {
       lookup: this.ranks.lookup(lookup, own),
@@ -139,13 +139,13 @@ export class Weights {
     };
   }
 
-  /** The output matrix: x (T, D) -> (T, vocabulary) */
+  /** Makes the product with the output matrix: x (T, D) -> (T, vocabulary) */
   head(name: string, dims: number, vocabulary: number): Linear {
     const own = this.ranks.vocabulary(vocabulary);
     return this.ranks.logits(this.linear(name, dims, own), own);
   }
 
-  /** With a part of the inputs, each rank gives a partial result; `ranks.totals` sums them. */
+  /** Makes a product with experts' matrices. If inputs are divided, `ranks.totals` sums the partial results. */
   experts(name: string, count: number, inputs: Extent, outputs: Extent): ExpertLinear {
     this.ranks.cutMatrix(name, [count], [outputs], [inputs]);
     const dtype = this.device.expertType(this.dtype);
@@ -154,7 +154,7 @@ export class Weights {
     return this.device.experts(matrix, bias, (view) => this.arrays.keep(view));
   }
 
-  /** Like `joined`, for matrices of one shape, expert by expert. */
+  /** Makes one product of several experts' matrices of one shape, like `joined`. */
   joinedExperts(
     name: string,
     parts: readonly string[],
@@ -180,8 +180,8 @@ export class Weights {
   }
 
   /**
-   * A matrix for each head (heads, outputs, inputs), or transposed. They are small, so they are dequantized: not every
-   * device has a fast batched product with quantized matrices.
+   * Makes a product with one matrix per head (heads, outputs, inputs), or transposed. The matrices are small, so they
+   * are dequantized: not every device has a fast batched product with quantized matrices.
    */
   byHead(
     name: string,
@@ -209,7 +209,7 @@ export class Weights {
       : linear;
   }
 
-  /** With a part of the inputs only the first rank has the bias, so that it is added once. */
+  /** Loads a bias. If the inputs are divided, only the first rank has it, so that it is added once. */
   #bias(name: string, shape: readonly number[], inputs: Extent, dtype = this.dtype) {
     const bias = `${name}.bias`;
     if (!this.stored.has(bias)) return undefined;
@@ -221,7 +221,7 @@ export class Weights {
   }
 }
 
-/** The type that a model was stored in, of those it can compute in. */
+/** Returns the type that the files suggest: the stored float type, float16 for GGUF, bfloat16 if unknown. */
 function storedType({ format, tensors, config }: Checkpoint): FloatType {
   if (format === "gguf") return "float16";
   const norm = tensors.get("model.norm.weight");
