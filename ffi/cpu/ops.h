@@ -14,10 +14,10 @@ extern "C" {
 /** Returns an uninitialized array, aligned to a cache line. */
 int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype dtype, const mlx_stream s);
 /**
- * Attention of the newest token of each sequence: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). Its key and
- * value are written in place to the KV pools (blocks, kv_heads, 32, D), which MLX sees as inputs and never copies.
- * With `shares_kv` qkv has only queries, and an earlier layer has written keys and values. Tables and layer are
- * packed by src/kernels/attention/paged-attention.ts. Key blocks are transposed: (kv_heads, D, 32).
+ * Computes attention of each sequence's newest token: qkv (B, (heads + 2 kv_heads) * D) -> (B, heads * D). The
+ * token's key and value are written in place to the KV pools (blocks, kv_heads, 32, D), which MLX sees as inputs and
+ * never copies. With `shares_kv` qkv has only queries, and an earlier layer has written keys and values. Tables and
+ * layer are packed by src/kernels/attention/paged-attention.ts. Key blocks are transposed: (kv_heads, D, 32).
  */
 int mlx_serve_decode(
     mlx_array* res,
@@ -87,7 +87,7 @@ int mlx_serve_copy_blocks(
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
-/** Rows of a quantized matrix per panel, or 0 if this processor's kernels do not use panels. */
+/** Returns the rows of a quantized matrix per panel, or 0 if this processor's kernels do not use panels. */
 int mlx_serve_panel_rows(void);
 /**
  * Converts weights, scales or biases of a quantized matrix to panels: (..., out, n) -> (..., out / 16, n, 16). A
@@ -150,9 +150,9 @@ int mlx_serve_best(mlx_vector_array* res, const mlx_array x, const mlx_stream s)
 int mlx_serve_log_sum_exp(mlx_array* res, const mlx_array x, const mlx_stream s);
 int mlx_serve_softmax(mlx_array* res, const mlx_array x, const mlx_stream s);
 /**
- * Causal depthwise convolution of x (T, channels), which may be columns of wider rows, with weight (taps, channels).
- * Moves: a header of four integers, then per sequence its first token, number of tokens, source slot of its kept
- * inputs (negative for none) and destination slot. The pool (slots, taps - 1, channels) is written in place.
+ * Computes a causal depthwise convolution of x (T, channels), which may be columns of wider rows, by weight (taps,
+ * channels). Moves: a header of four integers, then per sequence its first token, number of tokens, source slot of
+ * its kept inputs (negative for none) and destination slot. The pool (slots, taps - 1, channels) is written in place.
  */
 int mlx_serve_convolve(
     mlx_array* res,
@@ -164,8 +164,8 @@ int mlx_serve_convolve(
     bool silu,
     const mlx_stream s);
 /**
- * Linear recurrence (Scan in kernels.h) over the tokens of each sequence -> (T, heads * value_dim); the states in the
- * pool (slots, heads, value_dim, key_dim) are updated in place. x (T, columns) has queries and keys (key_heads,
+ * Computes a linear recurrence (Scan in kernels.h) over each sequence's tokens -> (T, heads * value_dim), and updates
+ * the states in the pool (slots, heads, value_dim, key_dim) in place. x (T, columns) has queries and keys (key_heads,
  * key_dim) and values (heads, value_dim) at the given columns; decays (T, heads) or (T, heads * key_dim); betas (T,
  * heads). Queries and keys are divided by their root mean square and scaled unless eps is negative. `finds` and
  * `puts` are columns (key_heads, key_dim) for erasing, negative for none.

@@ -14,7 +14,7 @@
 namespace mlx_serve {
 namespace {
 
-/** Memory by size that later tasks may overwrite: no task reads its contents any more. */
+/** Memory that later tasks may overwrite, by size: no task reads the contents any more. */
 using FreeMemory = std::multimap<size_t, mx::array>;
 
 /** Returns the free memory that this thread's sequences share. Threads run concurrently, so each has its own. */

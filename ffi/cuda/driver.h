@@ -15,7 +15,7 @@ using CudaFunction = struct CUfunc_st*;
 using CudaKernel = struct CUkern_st*;
 using DevicePointer = unsigned long long;
 
-/** Structs of the driver, in their layout since CUDA 12.3. */
+/** Structs of the driver, in the layout that they have since CUDA 12.3. */
 struct EdgeData {
   unsigned char from_port, to_port, type, reserved[5];
 };

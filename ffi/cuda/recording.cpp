@@ -145,7 +145,7 @@ void overlap(CudaGraph graph) {
   }
 }
 
-/** The memory of all recordings, and the number of recordings. */
+/** Memory of all recordings, and number of recordings. */
 Arrays pool;
 int recordings = 0;
 /** Incremented when memory of the pool was lost, which invalidates all earlier recordings. */
@@ -167,7 +167,7 @@ void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stre
   for (const size_t size : sizes) {
     for (;;) {
       const size_t before = mx::get_cache_memory();
-      // Allocates by arange, because it allocates only its output, in GPU memory.
+      // Allocates by `arange`, which takes no memory besides its output in GPU memory.
       auto taken = mx::arange(0.0, static_cast<double>(size / sizeof(float)), mx::float32, stream);
       taken.eval();
       const bool was_cached = mx::get_cache_memory() < before;
@@ -196,7 +196,7 @@ struct Made {
   Memory memory;
 };
 
-/** The step's outputs, built several times: the last are captured, the others are for rehearsals. */
+/** Several builds of the step's outputs: the last is captured, the others are for rehearsals. */
 using Takes = std::vector<Arrays>;
 
 class Recording {

@@ -10,8 +10,8 @@ namespace mlx_serve {
 namespace VARIANT {
 
 /**
- * An accumulator tile is 16 columns by 16 rows of x. An operand tile is one digit of 16 rows or
- * columns by STEP of the depth.
+ * TILE: columns, and rows of x, of an accumulator tile. STEP: depth of an operand tile, which is one digit of 16 rows
+ * or columns.
  */
 constexpr int TILE = 16, STEP = 64;
 

@@ -49,7 +49,7 @@ static void prepare(
   }
 }
 
-/** Scores of Q queries against all keys of a KV block: (Q, BLOCK_TOKENS). */
+/** Computes scores of Q queries against all keys of a KV block: (Q, BLOCK_TOKENS). */
 template <int Q>
 static INLINE void score(const float* queries, const float* keys, int dim, float* scores) {
   for (int t = 0; t < BLOCK_TOKENS; t += 2 * LANES) {
@@ -69,7 +69,7 @@ static INLINE void score(const float* queries, const float* keys, int dim, float
   }
 }
 
-/** sums (Q, dim) += weights * values of tokens from..to of a block; values are `stride` apart. */
+/** Adds to sums (Q, dim): weights * values of tokens from..to of a block. Values are `stride` apart. */
 template <int Q>
 static INLINE void add_values(
     const float* weights, const float* values, long stride, int from, int to, int dim, float* sums) {

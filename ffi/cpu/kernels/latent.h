@@ -36,11 +36,11 @@ static void prepare_latent(
   }
 }
 
-/** Scores of Q queries against the first `count` vectors of a KV block: (Q, BLOCK_TOKENS). */
+/** Computes scores of Q queries against the first `count` vectors of a KV block: (Q, BLOCK_TOKENS). */
 template <int Q>
 static INLINE void
 score_vectors(const float* queries, const float* block, int dim, int count, float* scores) {
-  // Two vectors at a time. A block has an even number of them; a score past `count` is ignored.
+  // Takes two vectors at a time: a block has an even number of vectors, and a score past `count` is ignored.
   for (int t = 0; t < count; t += 2) {
     const float* x = block + (long)t * dim;
     const float* y = x + dim;
@@ -66,7 +66,7 @@ score_vectors(const float* queries, const float* block, int dim, int count, floa
   }
 }
 
-/** Attention of Q heads of one token over the first `count` tokens of a KV block. */
+/** Attends with Q heads of one token to the first `count` tokens of a KV block. */
 template <int Q>
 static INLINE void attend_block(
     const float* queries, const float* block, int dim, int latent, int count, Softmax* softs,

@@ -89,7 +89,7 @@ struct PanelFloats {
   }
 };
 
-/** Calls `use` with an object of the weights' format. */
+/** Calls `use` with an object of type PanelInts or PanelFloats, by the weights' format. */
 template <class Use>
 static INLINE void with_kind(const QuantizedProduct& p, const Use& use) {
   if (!p.biases) use(PanelFloats{});

@@ -11,7 +11,7 @@ namespace VARIANT {
 constexpr int AHEAD = 4096;
 
 #if LANES == 8
-/** The eight nibbles of a word, lowest first. */
+/** Returns the eight nibbles of a word, lowest first. */
 static INLINE Ints nibbles(const unsigned char* from) {
   typedef unsigned Words __attribute__((vector_size(LANES * 4)));
   unsigned word;

@@ -103,7 +103,7 @@ static INLINE float highest(Floats x) {
   return reduce(x, Max{});
 }
 
-/** e^x = 2^n e^r with |r| < ln(2) / 2, within 2 ulp. 0 below -87, because denormals are slow. */
+/** Computes e^x as 2^n e^r with |r| < ln(2) / 2, within 2 ulp. Returns 0 below -87, because denormals are slow. */
 static INLINE Floats exponential(Floats x) {
   const Ints underflows = x < -87.0f;
   x = select(underflows, Floats{}, select(x > 88.0f, all(88.0f), x));
