@@ -78,7 +78,7 @@ export function groupsOf({ windows: first, kvs, latents }: LayerStates): StateGr
   }));
 }
 
-/** Returns the bytes of one block number in all layers of the group. */
+/** Returns the bytes that a block takes in all layers of its group. */
 export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   const numbers =
     kvs.reduce((sum, { kvHeads, headDim }) => sum + 2 * kvHeads * headDim, 0) +
@@ -86,7 +86,7 @@ export function blockBytes({ kvs, latents }: StateGroup, kept: Dtype): number {
   return numbers * BLOCK_TOKENS * bytesOf(kept);
 }
 
-/** Returns the bytes of one slot in all recurrent layers, in float32. */
+/** Returns the bytes that a sequence's slot takes in all recurrent layers, in float32. */
 export function slotBytes({ slots }: LayerStates): number {
   return slots.reduce((sum, { shape }) => sum + 4 * shape.reduce((a, b) => a * b), 0);
 }

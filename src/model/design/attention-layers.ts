@@ -121,7 +121,7 @@ function headNorms(
   };
 }
 
-/** Returns what changes queries, keys and values between projection and attention. */
+/** Returns the projection, with changes to queries, keys and values, and the RoPE that is left to attention. */
 function projectionParts(
   weights: Weights,
   name: string,

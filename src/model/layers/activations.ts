@@ -67,7 +67,7 @@ export function activationOf(name: string, key: string): Activation {
   throw new LoadError(`config.json: ${key}: there is no ${quoted(name)}; there are ${known}`);
 }
 
-/** Returns activation(gate) * up. Names a gating that devices compute in one operation, if there is one. */
+/** Returns activation(gate) * up: by name if devices compute it in one operation, else as a function. */
 export function gatingOf(name: string, key: string): Gating {
   const activation = activationOf(name, key);
   if (activation === silu) return "swiglu";

@@ -376,7 +376,7 @@ type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => Hidden) & {
   forRows?: ((rows: MlxArray, ...inputs: Inputs) => Hidden) | undefined;
 };
 
-/** Makes both functions from one that takes `rows`, undefined for all tokens. */
+/** Makes both functions of `OfTokens` from one that takes `rows`, which is undefined for all tokens. */
 export function ofTokens<Inputs extends unknown[]>(
   compute: (rows: MlxArray | undefined, ...inputs: Inputs) => Hidden,
 ) {

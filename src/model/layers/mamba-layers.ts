@@ -88,7 +88,7 @@ export function mambaMixer(
   };
 }
 
-/** Loads what turns steps into decays, per channel and state feature. */
+/** Loads the rate and the bias that turn steps into decays, per channel and state feature. */
 function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
   const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {

@@ -21,7 +21,7 @@ export const mamba2Keys = {
   time_step_limit: StepLimits.nullish(),
 };
 
-/** Names of these keys in other families. */
+/** Names of Mamba 2's keys in other families. */
 export const shortMamba2Keys: Keys = {
   mamba_num_heads: "mamba_n_heads",
   mamba_head_dim: "mamba_d_head",

@@ -50,7 +50,7 @@ export function arrangeHalves(
   }
 }
 
-/** Reorders a norm's weights (heads, D) in the same way. */
+/** Reorders the rotary features of a norm's weights (heads, D), like `arrangeHalves`. */
 export function arrangeNormHalves(
   stored: StoredTensors,
   name: string,

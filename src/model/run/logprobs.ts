@@ -63,7 +63,7 @@ export function scoreTokens(
   };
 }
 
-/** Picks each row's logits (R, V) of the row's `tokens`. Call it in a scope: it makes arrays. */
+/** Picks the logits of each row's `tokens` from logits (R, V). Call it in a scope: it makes arrays. */
 export function pickLogits(
   { stage, fetch }: HostTransfer,
   logits: MlxArray,

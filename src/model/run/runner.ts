@@ -142,7 +142,7 @@ export class Runner {
     return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
   }
 
-  /** Runs a padded step with prompts; undefined if devices record none. Padding leaves few shapes to record. */
+  /** Runs a padded step with prompts; undefined if it cannot be recorded. Padding leaves few shapes to record. */
   #prompts(inputs: StepInputs): Forward | undefined {
     const { rows, tokens, copies, samples, scores, sums } = inputs;
     const size = this.#device.paddedTokens?.(tokens.length, this.#weightBytes);

@@ -71,7 +71,7 @@ export type Lookback = {
   mask?: Uint32Array | "late" | undefined;
 };
 
-/** A drawn token: undefined if logits were NaN or nothing was allowed, or if `isLate`, to be drawn again. */
+/** A drawn token: undefined if logits were NaN, nothing was allowed, or the mask was late (then drawn again). */
 export type Sampled = {
   token: number | undefined;
   isLate?: boolean;

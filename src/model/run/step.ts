@@ -5,7 +5,7 @@ import type { StateRow } from "../state/state-store.ts";
 import type { PromptScore, Score } from "./logprobs.ts";
 import type { Best, Lookback, Sampled, SampleRow } from "./sampler.ts";
 
-/** Inputs of a step: plain data, so that it can be sent to other ranks. */
+/** Inputs of a step: plain data, so that they can be sent to other ranks. */
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;

@@ -189,7 +189,7 @@ export class PagedKvStore {
       : this.#mixedStep(rows, tables, onQueries);
   }
 
-  /** Whether the position shows that the sequence is long or not. Not at the beginning of a long prompt. */
+  /** Whether the position alone tells if the sequence is long: not so at the beginning of a long prompt. */
   #showsKind({ start, isLong = false }: KvRow): boolean {
     return isLong === start >= this.#originalLength;
   }
@@ -332,7 +332,7 @@ export class PagedKvStore {
         if (attention.chunks && tiles) {
           return attention.chunks.attend(part, pools, tables[group]!, at, tiles, work);
         }
-        // Uses no MLX attention with a soft cap, which it lacks.
+        // Computes layers with a soft cap by our kernel, because MLX's attention has none.
         return method === "mlx" && options.softcap === undefined
           ? this.#attendLong(part, queries, layer, own[0]!, heads, options)
           : attention.attend(part, pools, tables[group]!, at, work);
@@ -368,7 +368,7 @@ export class PagedKvStore {
     const first = Math.max(0, Math.floor((start + 1 - (window ?? Infinity)) / BLOCK_TOKENS));
     const end = Math.ceil((start + count) / BLOCK_TOKENS);
     const used = this.#device.spread(Int32Array.from(tables[group]!.slice(first, end)));
-    // Orders gathering after this step's writes of keys and values.
+    // Orders the gather after this step's writes of keys and values.
     const blocks = this.#device.after(used, written);
     const length = start + count - first * BLOCK_TOKENS;
     const gathered = (pool: MlxArray) => {

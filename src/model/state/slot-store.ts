@@ -47,7 +47,7 @@ export class SlotStore {
     return packMoves(moves);
   }
 
-  /** Makes a step. The moves may be an input of a traced function. */
+  /** Makes the part of a step that uses slots. The moves may be an input of a traced function. */
   step(moves: MlxArray): Pick<Step, "convolve" | "scan"> {
     const recurrence = this.#recurrence;
     return {

@@ -105,7 +105,7 @@ function missing(): never {
   throw new Error("the model has declared no state of this kind");
 }
 
-/** Functions for models that have no state of their kind: they throw. */
+/** Step functions for models without the kind of state: they throw. */
 const without: Omit<Step, "attend" | "positions"> = {
   attendLatent: missing,
   convolve: missing,
