@@ -7,9 +7,10 @@
 // Output: attended, as store_attention writes it.
 // Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND, WINDOW,
 // CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head that a CTA computes; WARPS per CTA;
-// SPLITS, the CTAs among which a sequence's tokens are divided. Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of
-// WARPS warps. If CLUSTER is defined, equal to SPLITS: (SPLITS, HEADS / QUERIES, tokens) in clusters of SPLITS, which
-// merge their results themselves, with QUERIES * (D + 4) floats of dynamic shared memory.
+// SPLITS, the CTAs among which a sequence's tokens are divided.
+// Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of WARPS warps. If CLUSTER is defined, equal to SPLITS: (SPLITS,
+// HEADS / QUERIES, tokens) in clusters of SPLITS, which merge their results themselves, with QUERIES * (D + 4) floats
+// of dynamic shared memory.
 #include "attention.h"
 #include "head.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;

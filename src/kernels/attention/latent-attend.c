@@ -2,8 +2,8 @@
 // position.
 //
 // Inputs: queries (tokens, HEADS, LATENT + ROTARY); layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT +
-// ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c. Output: attended (tokens, HEADS,
-// LATENT).
+// ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c.
+// Output: attended (tokens, HEADS, LATENT).
 // Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per CTA.
 // Grid: (1, HEADS / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "latent.h"

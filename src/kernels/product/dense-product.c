@@ -11,9 +11,9 @@
 // Inputs: x (rows, K); weight (N, K) of T; residual (rows, columns), any array if unused.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K. Grid: (SHARES, rows
-// / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES. Dynamic shared memory for an
-// mbarrier, the stages or the accumulators, with SHARES the other CTAs' accumulators, and alignment.
+// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
+// Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES. Dynamic shared
+// memory for an mbarrier, the stages or the accumulators, with SHARES the other CTAs' accumulators, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "warpgroup-sums.h"

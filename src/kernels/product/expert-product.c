@@ -5,8 +5,8 @@
 // Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps of 64 numbers of
 // K: two steps are being multiplied, the others copied by cp.async. Each of the two warpgroups has 64 rows.
 //
-// Inputs: x (tokens, K) of T; weight (experts, N, K) of T; plan (expert-tiles.c, with tiles
-// of ROWS). A row of x serves EACH consecutive output rows.
+// Inputs: x (tokens, K) of T; weight (experts, N, K) of T; plan (expert-tiles.c, with tiles of ROWS). A row of x
+// serves EACH consecutive output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
 // Template arguments: T of 16 bits, GATED, EACH, BAND, STAGES.

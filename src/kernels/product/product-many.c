@@ -8,9 +8,8 @@
 // avoids bank conflicts.
 //
 // Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K / SPAN) of T; norm:
-// unused; residual (rows, columns), any array if unused. With
-// EXPERTS: weight (experts, N, K); norm is the plan of expert-tiles.c; a row of x serves EACH consecutive output
-// rows.
+// unused; residual (rows, columns), any array if unused. With EXPERTS: weight (experts, N, K); norm is the plan of
+// expert-tiles.c; a row of x serves EACH consecutive output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
 // Template arguments: T of 16 bits, BITS (16: not quantized), SPAN, GATED, RESIDUAL, EXPERTS, EACH; MT, NT, KS,

@@ -7,9 +7,8 @@
 // not the instruction's, but it is the same for x and the matrix, so the result does not change.
 //
 // Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K / SPAN) of T; norm (K);
-// residual (rows, columns). Unused inputs may be any array. With
-// EXPERTS: weight (experts, N, K), norm has the expert of each output row, a CTA has one row only, and a row of x
-// serves EACH output rows.
+// residual (rows, columns). Unused inputs may be any array. With EXPERTS: weight (experts, N, K), norm has the expert
+// of each output row, a CTA has one row only, and a row of x serves EACH output rows.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
 // Template arguments: T of 16 bits, K, N, BITS (16: not quantized), SPAN, EPS of the norm in 1e-9 (0: no norm),

@@ -13,8 +13,8 @@
 // together and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles are split
 // in two, 64 gate and 64 up columns each.
 //
-// Inputs: x (rows, K); weight (N, K) of T, gate first, then up. With PREPARES also
-// layer (layer.h), keys and values (blocks, KV_HEADS, 32, D), written in place, and places (packPlaces).
+// Inputs: x (rows, K); weight (N, K) of T, gate first, then up. With PREPARES also layer (layer.h), keys and values
+// (blocks, KV_HEADS, 32, D), written in place, and places (packPlaces).
 // Outputs: made (rows, N / 2), silu(x gate) * (x up), or the queries (rows, HEADS * D); maps: scratch for each CTA's
 // TMA descriptors of x, weight and made.
 // Template arguments: T of 16 bits, K, N, GROUPS (CTAs), STAGES; with PREPARES D = 128, HEADS, KV_HEADS, ROTARY_DIMS,

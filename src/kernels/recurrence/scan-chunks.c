@@ -1,24 +1,22 @@
-// Prefill of the gated delta rule in chunks of 32 tokens (chunkwise parallel form), with tensor
-// cores; CUDA only. It computes the same as scan.c with the delta rule and one decay per head, but
-// tokens of a chunk do not wait for each other's state. With g the cumulative log decay within the
-// chunk up to a token, and S the state before the chunk:
+// Prefill of the gated delta rule in chunks of 32 tokens (chunkwise parallel form), with tensor cores; CUDA only. It
+// computes the same as scan.c with the delta rule and one decay per head, but tokens of a chunk do not wait for each
+// other's state. With g the cumulative log decay within the chunk up to a token, and S the state before the chunk:
 //
 //     A_ij = beta_i exp(g_i - g_j) k_i k_j for j < i        (I + A) U = beta (V - exp(g) K S^T)
 //     P_ij = exp(g_i - g_j) q_i k_j for j <= i              outputs = exp(g) Q S^T + P U
 //     S after the chunk = exp(g_last) S + sum of exp(g_last - g_j) u_j k_j^T
 //
-// A CTA has one head of one sequence. The first VALUE_DIM / 16 warps keep 16 value features of the
-// state each in registers. They compute everything transposed, (values, tokens), so that one
-// product's accumulators are the next one's operand and no warp needs another one's results. The
-// other four warps, the scorers, run one chunk ahead: they stage queries and keys in shared memory,
-// compute A and P, which do not depend on the state, and invert the diagonal 16x16 blocks of I + A.
-// They also norm and write the previous chunk's outputs. Rows in shared memory are padded by 16
-// bytes, so that ldmatrix reads eight rows without bank conflicts.
+// A CTA has one head of one sequence. The first VALUE_DIM / 16 warps keep 16 value features of the state each in
+// registers. They compute everything transposed, (values, tokens), so that one product's accumulators are the next
+// one's operand and no warp needs another one's results. The other four warps, the scorers, run one chunk ahead: they
+// stage queries and keys in shared memory, compute A and P, which do not depend on the state, and invert the diagonal
+// 16x16 blocks of I + A. They also norm and write the previous chunk's outputs. Rows in shared memory are padded by
+// 16 bytes, so that ldmatrix reads eight rows without bank conflicts.
 //
-// Inputs, output and template arguments: those of scan.c, without SKIP, BY_FEATURE and WARPS; T of
-// 16 bits, KEY_DIM and VALUE_DIM multiples of 16 up to 128, all columns and widths multiples of 8.
-// Grid: (1, HEADS, sequences) CTAs of VALUE_DIM / 16 + 4 warps, with dynamic shared memory for 4 *
-// 32 rows of keys and 2 * 32 of values.
+// Inputs, output and template arguments: those of scan.c, without SKIP, BY_FEATURE and WARPS; T of 16 bits, KEY_DIM
+// and VALUE_DIM multiples of 16 up to 128, all columns and widths multiples of 8.
+// Grid: (1, HEADS, sequences) CTAs of VALUE_DIM / 16 + 4 warps, with dynamic shared memory for 4 * 32 rows of keys
+// and 2 * 32 of values.
 #include "cuda-instructions.h"
 #include "moves.h"
 #include "scan.h"

@@ -1,5 +1,5 @@
-// Argmax, first launch: the maximum of each of PARTS parts of a row. A thread loads packs of 16
-// bytes, if rows are a multiple of that, and AHEAD of them at once.
+// Argmax, first launch: the maximum of each of PARTS parts of a row. A thread loads packs of 16 bytes, if rows are a
+// multiple of that, and AHEAD of them at once.
 //
 // Inputs: x (rows, COLUMNS).
 // Outputs: orders and places (rows, PARTS): the maximum as an integer (best.h), and its column.

@@ -1,10 +1,10 @@
-// Embedding lookup: copies the matrix rows of tokens; CUDA only. A thread copies packs of 16 bytes,
-// one of each of its CTA's EACH rows at a time.
+// Embedding lookup: copies the matrix rows of tokens; CUDA only. A thread copies packs of 16 bytes, one of each of
+// its CTA's EACH rows at a time.
 //
 // Inputs: matrix (ROWS, DIMS) of T; tokens (count) uint32; ids beyond the matrix get its last row.
 // Output: found (count, DIMS).
-// Template arguments: T, ROWS, DIMS, such that a row is a whole number of packs; EACH tokens per
-// CTA; THREADS per CTA.
+// Template arguments: T, ROWS, DIMS, such that a row is a whole number of packs; EACH tokens per CTA; THREADS per
+// CTA.
 // Grid: count / EACH CTAs of THREADS threads.
   constexpr int PACKS = DIMS * sizeof(T) / sizeof(uint4);
   const long first = long(cta_x) * EACH;

@@ -4,11 +4,12 @@
 //
 // Inputs: raw (tokens, WIDTH): the logits of EXPERTS experts, and with GATED one for the shared experts' gate; or,
 // with DIMS, the tokens (tokens, DIMS). matrix (WIDTH, DIMS): the router's, any array without DIMS. numbers: the
-// scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED. Outputs: chosen (tokens, EACH + ALWAYS), and shares,
-// their weights, of the same shape.
+// scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED.
+// Outputs: chosen (tokens, EACH + ALWAYS), and shares, their weights, of the same shape.
 // Template arguments: T, WIDTH, DIMS (0: logits are given), EXPERTS, EACH chosen per token, ALWAYS (shared experts),
-// GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which all but the KEPT with the highest sum of
-// their BEST top scores get the score 0, or with LEAVES_OUT are excluded; WARPS. Grid: tokens CTAs of WARPS warps.
+// GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which all but the KEPT with the highest sum of their
+// BEST top scores get the score 0, or with LEAVES_OUT are excluded; WARPS.
+// Grid: tokens CTAs of WARPS warps.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;
   SHARED float made[DIMS > 0 ? WIDTH : 1];

@@ -5,8 +5,8 @@
 // Inputs: made (rows, EACH, DIMS), the outputs to add; shares (rows, EACH), routing weights, any array without
 // SHARES; residual (rows, DIMS); weight (DIMS); numbers: the norm's epsilon at 0. With ALONE only the last three.
 // Outputs: sums (rows, DIMS) and normed (rows, DIMS). With ALONE only normed.
-// Template arguments: T of 16 bits, DIMS; EACH and SHARES unless ALONE; WIDE, THREADS per CTA. Grid: rows CTAs of
-// THREADS threads.
+// Template arguments: T of 16 bits, DIMS; EACH and SHARES unless ALONE; WIDE, THREADS per CTA.
+// Grid: rows CTAs of THREADS threads.
   struct alignas(WIDE * sizeof(T)) Pack {
     T x[WIDE];
   };
