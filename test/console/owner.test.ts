@@ -159,7 +159,9 @@ describe.skipIf(!hasBrowser)("the owner's pages", () => {
     expect((await server.get("/v1/models", asCarol)).status).toBe(401);
     await keys.getByLabel("Name of a new key").fill("alice");
     await keys.getByRole("button", { name: "Add key" }).click();
-    expect(await page.getByRole("alert").textContent()).toStartWith("A key named alice already exists");
+    expect(await page.getByRole("alert").textContent()).toStartWith(
+      "A key named alice already exists",
+    );
     expectRefusal(409);
   });
 
