@@ -100,8 +100,7 @@ export class ModelEngine {
     const { vocabulary, name, options, matchers, runner } = this.#parts;
     if (runner.isRefused) return "ranks_refuse";
     const { prompt, sampling, n = 1 } = request;
-    // An id past the vocabulary would read past the end of the embedding matrix, or write past the end
-    // of the logits.
+    // An id past the vocabulary would read past the end of the embedding matrix, or write past the end of the logits.
     const isUnknown = (token: number) =>
       !(Number.isInteger(token) && token >= 0 && token < vocabulary);
     const named = [...(sampling.logitBias?.keys() ?? []), ...(sampling.logitsOf ?? [])];

@@ -1,5 +1,4 @@
-// The scripts, run by the shells that are here. zsh and fish are often not: what they would run is then
-// only read.
+// The scripts, run by the shells that are here. zsh and fish are often not: what they would run is then only read.
 import { beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
