@@ -24,6 +24,11 @@ const common = {
   rms_norm_eps: 1e-5,
 };
 
+/** Tensors of one shape. */
+function alike(names: string, shape: readonly number[]): Shapes {
+  return Object.fromEntries(names.split(" ").map((name) => [name, shape]));
+}
+
 /** The same tensors in each layer. */
 function inLayers(prefix: string, layers: number, tensors: Shapes): Shapes {
   const names = Object.entries(tensors);
@@ -63,14 +68,10 @@ function llama(): WideModel {
   const [dims, layers, width] = [WIDTH, 12, 1536];
   const layer = {
     ...under("self_attn", {
-      "q_proj.weight": [dims, dims],
-      "k_proj.weight": [dims, dims],
-      "v_proj.weight": [dims, dims],
-      "o_proj.weight": [dims, dims],
+      ...alike("q_proj.weight k_proj.weight v_proj.weight o_proj.weight", [dims, dims]),
     }),
     ...under("mlp", mlp(dims, width)),
-    "input_layernorm.weight": [dims],
-    "post_attention_layernorm.weight": [dims],
+    ...alike("input_layernorm.weight post_attention_layernorm.weight", [dims]),
   };
   return {
     config: {
@@ -97,9 +98,7 @@ function mamba2(): WideModel {
     "in_proj.weight": [WIDTH + channels + HEADS, DIMS],
     "conv1d.weight": [channels, TAPS, 1],
     "conv1d.bias": [channels],
-    dt_bias: [HEADS],
-    A_log: [HEADS],
-    D: [HEADS],
+    ...alike("dt_bias A_log D", [HEADS]),
     "norm.weight": [WIDTH],
     "out_proj.weight": [DIMS, WIDTH],
   };
@@ -165,8 +164,7 @@ function lfm2(): WideModel {
     "conv.conv.weight": [dims, taps, 1],
     "conv.out_proj.weight": [dims, dims],
     ...under("feed_forward", mlp(dims, WIDTH, ["w1", "w3", "w2"])),
-    "operator_norm.weight": [dims],
-    "ffn_norm.weight": [dims],
+    ...alike("operator_norm.weight ffn_norm.weight", [dims]),
   };
   return {
     config: {
@@ -190,12 +188,8 @@ function lfm2(): WideModel {
 function kimiLinear(): WideModel {
   const [layers, hidden] = [2, 384];
   const mixer = {
-    "q_proj.weight": [WIDTH, DIMS],
-    "k_proj.weight": [WIDTH, DIMS],
-    "v_proj.weight": [WIDTH, DIMS],
-    "q_conv1d.weight": [WIDTH, 1, TAPS],
-    "k_conv1d.weight": [WIDTH, 1, TAPS],
-    "v_conv1d.weight": [WIDTH, 1, TAPS],
+    ...alike("q_proj.weight k_proj.weight v_proj.weight", [WIDTH, DIMS]),
+    ...alike("q_conv1d.weight k_conv1d.weight v_conv1d.weight", [WIDTH, 1, TAPS]),
     "f_a_proj.weight": [HEAD_DIM, DIMS],
     "f_b_proj.weight": [WIDTH, HEAD_DIM],
     "b_proj.weight": [HEADS, DIMS],
@@ -209,8 +203,7 @@ function kimiLinear(): WideModel {
   const layer = {
     ...under("self_attn", mixer),
     ...under("mlp", mlp(DIMS, hidden)),
-    "input_layernorm.weight": [DIMS],
-    "post_attention_layernorm.weight": [DIMS],
+    ...alike("input_layernorm.weight post_attention_layernorm.weight", [DIMS]),
   };
   return {
     config: {
@@ -248,8 +241,7 @@ function bailingMoeLinear(): WideModel {
     "attention.query_key_value.weight": [3 * WIDTH, DIMS],
     "attention.dense.weight": [DIMS, WIDTH],
     ...under("mlp", mlp(DIMS, hidden)),
-    "input_layernorm.weight": [DIMS],
-    "post_attention_layernorm.weight": [DIMS],
+    ...alike("input_layernorm.weight post_attention_layernorm.weight", [DIMS]),
   };
   return {
     config: {
@@ -290,13 +282,8 @@ function rwkv7(): WideModel {
   });
   const mixer = {
     ...Object.fromEntries(shares),
-    k_k: [HEADS, headDim],
-    k_a: [HEADS, headDim],
-    r_k: [HEADS, headDim],
-    "r_proj.weight": [dims, dims],
-    "k_proj.weight": [dims, dims],
-    "v_proj.weight": [dims, dims],
-    "o_proj.weight": [dims, dims],
+    ...alike("k_k k_a r_k", [HEADS, headDim]),
+    ...alike("r_proj.weight k_proj.weight v_proj.weight o_proj.weight", [dims, dims]),
     ...biased({ "g_norm.weight": [dims] }),
     ...lowRank("w_lora"),
     ...lowRank("a_lora"),
@@ -338,9 +325,7 @@ function recurrentGemma(): WideModel {
   });
   const mixer = {
     ...biased({
-      "linear_y.weight": [dims, dims],
-      "linear_x.weight": [dims, dims],
-      "linear_out.weight": [dims, dims],
+      ...alike("linear_y.weight linear_x.weight linear_out.weight", [dims, dims]),
       "conv_1d.weight": [dims, TAPS, 1],
     }),
     "rg_lru.recurrent_param": [dims],
@@ -350,8 +335,7 @@ function recurrentGemma(): WideModel {
   const layer = {
     ...under("temporal_block", mixer),
     ...under("mlp_block", biased(mlp(dims, hidden))),
-    "temporal_pre_norm.weight": [dims],
-    "channel_pre_norm.weight": [dims],
+    ...alike("temporal_pre_norm.weight channel_pre_norm.weight", [dims]),
   };
   return {
     config: {
