@@ -7,6 +7,9 @@ export const MOST_SECONDS = 15;
 const reasons: Readonly<Record<string, string>> = {
   "test/self-test/device-checks.test.ts: on an NVIDIA GPU":
     "compiles and emulates every CUDA kernel",
+  "test/worker/leaks.test.ts: 500 requests in a row, and 10,000 tokens of one, leave handles and memory as they were":
+    "a leak shows only after many requests",
+  "test/docs/examples.test.ts: every example prints what it says": "starts ten programs",
   "test/grammar/smollm2.test.ts: 12 schemas at temperature 1 give valid documents, and free rows do not notice":
     "decodes hundreds of tokens with the default model",
 };

@@ -70,7 +70,6 @@ const chatCompletion = {
   event: ChatChunk,
   example: { messages: [{ role: "user", content: "What is the capital of France?" }] },
   errors: generationErrors,
-  access: "key",
   isLimited: true,
   promptParam: "messages",
   handler: generate(chatCodec),
@@ -84,7 +83,6 @@ const textCompletion = {
   event: CompletionChunk,
   example: { prompt: "The capital of France is", max_tokens: 16 },
   errors: generationErrors,
-  access: "key",
   isLimited: true,
   promptParam: "prompt",
   handler: generate(completionCodec),
@@ -124,7 +122,6 @@ export const routes: readonly Route[] = [
     },
     dialect: anthropicDialect,
     errors: generationErrors,
-    access: "key",
     isLimited: true,
     promptParam: "messages",
     isForBatches: true,
@@ -140,7 +137,6 @@ export const routes: readonly Route[] = [
     example: { messages: [{ role: "user", content: "What is the capital of France?" }] },
     dialect: anthropicDialect,
     errors: tokenErrors,
-    access: "key",
     isLimited: true,
     promptParam: "messages",
     isClosedByDrain: true,
@@ -157,7 +153,6 @@ export const routes: readonly Route[] = [
     example: { input: "What is the capital of France?" },
     dialect: openAiEvents,
     errors: generationErrors,
-    access: "key",
     isLimited: true,
     promptParam: "input",
     isForBatches: true,
@@ -170,7 +165,6 @@ export const routes: readonly Route[] = [
     tag: "Text",
     response: InputItemList,
     errors: [400, 404],
-    access: "key",
     handler: listInputItems,
   },
   {
@@ -180,7 +174,6 @@ export const routes: readonly Route[] = [
     tag: "Text",
     response: ResponseObject,
     errors: [400, 404],
-    access: "key",
     handler: getResponse,
   },
   {
@@ -190,7 +183,6 @@ export const routes: readonly Route[] = [
     tag: "Text",
     response: ResponseDeleted,
     errors: [404],
-    access: "key",
     handler: deleteResponse,
   },
   {
@@ -202,7 +194,6 @@ export const routes: readonly Route[] = [
     response: EmbeddingResponse,
     example: { input: "The capital of France" },
     errors: generationErrors,
-    access: "key",
     isLimited: true,
     promptParam: "input",
     isForBatches: true,
@@ -219,7 +210,6 @@ export const routes: readonly Route[] = [
     response: FileObject,
     example: { purpose: "batch", file: "@requests.jsonl" },
     errors: [...bodyErrors, ...storeErrors],
-    access: "key",
     isClosedByDrain: true,
     handler: uploadFile,
   },
@@ -230,7 +220,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: FileList,
     errors: [400, 503],
-    access: "key",
     handler: listFiles,
   },
   {
@@ -240,7 +229,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     mediaType: "application/octet-stream",
     errors: [404, 503],
-    access: "key",
     handler: fileContent,
   },
   {
@@ -250,7 +238,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: FileObject,
     errors: [404, 503],
-    access: "key",
     handler: getFile,
   },
   {
@@ -260,7 +247,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: FileDeleted,
     errors: [404, 503],
-    access: "key",
     handler: deleteFile,
   },
   {
@@ -276,7 +262,6 @@ export const routes: readonly Route[] = [
       completion_window: "24h",
     },
     errors: [...bodyErrors, ...storeErrors],
-    access: "key",
     isClosedByDrain: true,
     handler: createBatch,
   },
@@ -287,7 +272,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: BatchList,
     errors: [400, 503],
-    access: "key",
     handler: listBatches,
   },
   {
@@ -297,7 +281,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: BatchObject,
     errors: [404, 503],
-    access: "key",
     handler: getBatch,
   },
   {
@@ -307,7 +290,6 @@ export const routes: readonly Route[] = [
     tag: "Files and batches",
     response: BatchObject,
     errors: [404, 503, 507],
-    access: "key",
     handler: cancelBatch,
   },
   ...ollamaRoutes,
@@ -320,7 +302,6 @@ export const routes: readonly Route[] = [
     response: TokenizeResponse,
     example: { prompt: "The capital of France" },
     errors: tokenErrors,
-    access: "key",
     isLimited: true,
     promptParam: "prompt",
     isClosedByDrain: true,
@@ -335,7 +316,6 @@ export const routes: readonly Route[] = [
     response: DetokenizeResponse,
     example: { tokens: [504, 3575, 282] },
     errors: tokenErrors,
-    access: "key",
     isLimited: true,
     promptParam: "tokens",
     isClosedByDrain: true,
@@ -347,7 +327,6 @@ export const routes: readonly Route[] = [
     summary: "List the available models",
     tag: "Models",
     response: ModelList,
-    access: "key",
     handler: listModels,
   },
   {
@@ -357,7 +336,6 @@ export const routes: readonly Route[] = [
     tag: "Models",
     response: Model,
     errors: [404],
-    access: "key",
     handler: getModel,
   },
   {
@@ -414,7 +392,6 @@ export const routes: readonly Route[] = [
     summary: "Prometheus metrics: all of them for the owner, other keys get their own",
     tag: "Server",
     mediaType: "text/plain",
-    access: "key",
     isQuiet: true,
     handler:
       ({ metrics }) =>

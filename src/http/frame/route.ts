@@ -32,8 +32,8 @@ export type Route = {
   errors?: readonly number[];
   /** Success statuses in addition to 200, with the same response schema. */
   alsoStatus?: readonly number[];
-  /** Required access: none, any key, or a key that may manage the server. */
-  access: "open" | "key" | "owner";
+  /** Access without a key, or only with a key that may manage the server. Default: with any key. */
+  access?: "open" | "owner";
   /** Whether requests count against the key's limits. */
   isLimited?: boolean;
   /** Maximum priority of the route's requests, regardless of the key's tier. Default: HIGH. */

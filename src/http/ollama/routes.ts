@@ -29,7 +29,7 @@ import { deleteModel, listLoaded, listTags, ollamaVersionHandler, showModel } fr
 import { ollamaPull } from "./pull.ts";
 
 /** Properties shared by all of Ollama's routes. */
-const ollama = { tag: "Ollama", dialect: ollamaDialect, access: "key" } as const;
+const ollama = { tag: "Ollama", dialect: ollamaDialect } as const;
 
 export const ollamaRoutes: readonly Route[] = [
   {

@@ -25,7 +25,7 @@ import { engineEvents } from "./engine-events.ts";
 import { addKey, listKeys, revokeKey } from "./keys.ts";
 import { modelStates, planModel } from "./model-states.ts";
 
-export const ownerRoutes: readonly Route[] = [
+const routes: readonly Omit<Route, "access">[] = [
   {
     method: "get",
     path: "/models",
@@ -33,7 +33,6 @@ export const ownerRoutes: readonly Route[] = [
     tag: "Models",
     response: ModelStates,
     errors: [503],
-    access: "owner",
     isQuiet: true,
     handler: modelStates,
   },
@@ -46,7 +45,6 @@ export const ownerRoutes: readonly Route[] = [
     response: PlanResponse,
     example: { model: "default" },
     errors: [...bodyErrors, 404, 503],
-    access: "owner",
     handler: planModel,
   },
   {
@@ -59,7 +57,6 @@ export const ownerRoutes: readonly Route[] = [
     event: EngineFeedEvent,
     dialect: openAiEvents,
     errors: [400],
-    access: "owner",
     isQuiet: true,
     isClosedByDrain: true,
     handler: engineEvents,
@@ -70,7 +67,6 @@ export const ownerRoutes: readonly Route[] = [
     summary: "The API keys with their tiers, limits and usage",
     tag: "Server",
     response: KeyList,
-    access: "owner",
     isQuiet: true,
     handler: listKeys,
   },
@@ -83,7 +79,6 @@ export const ownerRoutes: readonly Route[] = [
     response: AddKeyResponse,
     example: { name: "alice", tier: "HIGH" },
     errors: [...bodyErrors, 409],
-    access: "owner",
     handler: addKey,
   },
   {
@@ -95,7 +90,6 @@ export const ownerRoutes: readonly Route[] = [
     response: RevokeKeyResponse,
     example: { name: "alice" },
     errors: [...bodyErrors, 404],
-    access: "owner",
     handler: revokeKey,
   },
   {
@@ -105,7 +99,6 @@ export const ownerRoutes: readonly Route[] = [
     tag: "Files and batches",
     response: KeyBatches,
     errors: [400, 503],
-    access: "owner",
     isQuiet: true,
     handler: listAllBatches,
   },
@@ -118,7 +111,6 @@ export const ownerRoutes: readonly Route[] = [
     response: BatchObject,
     example: { id: "batch_abc" },
     errors: [...bodyErrors, 404, 503, 507],
-    access: "owner",
     handler: cancelAnyBatch,
   },
   {
@@ -132,7 +124,6 @@ export const ownerRoutes: readonly Route[] = [
     dialect: openAiEvents,
     example: { mode: "compare" },
     errors: [...bodyErrors, 404, 409],
-    access: "owner",
     isClosedByDrain: true,
     handler: runBench,
   },
@@ -145,7 +136,8 @@ export const ownerRoutes: readonly Route[] = [
     response: CancelResponse,
     example: { id: "req-1" },
     errors: [...bodyErrors, 404],
-    access: "owner",
     handler: cancelRequest,
   },
 ];
+
+export const ownerRoutes = routes.map((route): Route => ({ ...route, access: "owner" }));
