@@ -73,17 +73,25 @@ export function numbersOf(x: MlxArray): number[] {
   return astype(x, "float32").numbers();
 }
 
-/** Holds arrays, as a model holds its weights, until the work is done. */
-export function keeping<T>(work: (keep: Pick<LinearOptions, "keepView" | "keepWeight">) => T): T {
+/** Holds arrays, as a model holds its weights, until the block ends that declares it. */
+export function keeper(): Pick<LinearOptions, "keepView" | "keepWeight"> & Disposable {
   const kept: MlxArray[] = [];
   const keepView = (view: MlxArray) => {
     evaluate(view);
     kept.push(hold(view));
     return view;
   };
-  try {
-    return work({ keepView, keepWeight: (make) => keepView(make()) });
-  } finally {
-    for (const each of kept) each.free();
-  }
+  return {
+    keepView,
+    keepWeight: (make) => keepView(make()),
+    [Symbol.dispose]: () => {
+      for (const each of kept) each.free();
+    },
+  };
+}
+
+/** Does work with a keeper. */
+export function keeping<T>(work: (keep: ReturnType<typeof keeper>) => T): T {
+  using keep = keeper();
+  return work(keep);
 }

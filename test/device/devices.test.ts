@@ -20,7 +20,8 @@ import {
   take,
   zeros,
 } from "../../src/mlx/ops.ts";
-import { hold, Scope } from "../../src/mlx/scope.ts";
+import { Scope } from "../../src/mlx/scope.ts";
+import { keeper } from "../../src/self-test/check.ts";
 import { deviceOf } from "../support/devices.ts";
 import { emulatedKernel } from "../support/emulated-kernel.ts";
 import { useMlx } from "../support/mlx.ts";
@@ -99,18 +100,14 @@ test.each(experts)("%s multiplies rows by their %s experts, gating %p", (kind, f
   const packed = quantize(stack, quantization);
   const weight = format === "dense" ? stack : dequantize(packed, quantization, "float32");
   const bias = array(randomNumbers(EXPERTS * OUT, 2), [EXPERTS, OUT]);
-  const kept: MlxArray[] = [];
-  const keep = (view: MlxArray) => {
-    kept.push(hold(view));
-    return view;
-  };
+  using keep = keeper();
   for (const added of [undefined, bias]) {
     const linear = device.experts(
       format === "dense"
         ? { kind: "dense", weight }
         : { kind: "packed", matrix: packed, quantization },
       added,
-      keep,
+      keep.keepView,
     );
     for (const [rows, each, sorted] of [
       [1, 2, false],
@@ -139,7 +136,6 @@ test.each(experts)("%s multiplies rows by their %s experts, gating %p", (kind, f
       expect(worst).toBeLessThan(1e-3);
     }
   }
-  for (const each of kept) each.free();
 });
 
 const layouts = kinds.flatMap((kind) =>
@@ -156,19 +152,14 @@ test.each(layouts)(
     const quantization = { bits, groupSize, mode: "affine" } as const;
     expect(device.keepsQuantized("float32", quantization)).toBe(true);
     const packed = quantize(array(randomNumbers(64 * 128, 1), [64, 128]), quantization);
-    const kept: MlxArray[] = [];
-    const keep = (each: MlxArray) => {
-      kept.push(hold(each));
-      return each;
-    };
+    using keep = keeper();
     const linear = device.linear(
       { kind: "packed", matrix: packed, quantization },
       {
         dtype: "float32",
         bias: undefined,
         keepDequantized: false,
-        keepView: keep,
-        keepWeight: (make) => keep(make()),
+        ...keep,
       },
     );
     const whole = swapAxes(dequantize(packed, quantization, "float32"), -1, -2);
@@ -178,7 +169,6 @@ test.each(layouts)(
       const worst = Math.max(...found.map((value, i) => Math.abs(value - expected[i]!)));
       expect(worst).toBeLessThan(1e-3);
     }
-    for (const each of kept) each.free();
   },
   120_000,
 );
@@ -206,19 +196,14 @@ test.skipIf(backend() !== "cpu")("on Hopper a consumer computes a pending sum or
     return { built, names: [...launches] };
   };
   const device = openDevice("cuda", { architecture: "sm_90" }, make);
-  const held: MlxArray[] = [];
-  const keep = (each: MlxArray) => {
-    held.push(hold(each));
-    return each;
-  };
+  using keep = keeper();
   const linear = device.linear(
     { kind: "dense", weight: zeros([2048, 512], "bfloat16") },
     {
       dtype: "bfloat16",
       bias: undefined,
       keepDequantized: false,
-      keepView: keep,
-      keepWeight: (made) => keep(made()),
+      ...keep,
     },
   );
   const rowsOf = (rows: number) => zeros([rows, 512], "bfloat16");
@@ -244,7 +229,7 @@ test.skipIf(backend() !== "cpu")("on Hopper a consumer computes a pending sum or
   const { built: qkv, names: products } = launched(() => linear(rowsOf(8448)));
   expect([products, prepared(qkv)]).toEqual([[], ["prompt_heads"]]);
   expect(prepared(add(qkv, 0))).toEqual(["prepare"]);
-  for (const each of [...held, attention, device]) each.free();
+  for (const each of [attention, device]) each.free();
 });
 
 test.skipIf(backend() !== "cpu")("attention is launched for as many SMs as the GPU has", () => {
@@ -285,11 +270,7 @@ describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights
       };
     };
     const device = openDevice("cuda", { architecture: "sm_90" }, make);
-    const held: MlxArray[] = [];
-    const keep = (each: MlxArray) => {
-      held.push(hold(each));
-      return each;
-    };
+    const keep = keeper();
     const numbers = astype(array(randomNumbers(64 * 512, 1), [64, 512]), "bfloat16");
     const matrix = quantize(numbers, quantization);
     const form = { kind: "packed", matrix, quantization } as const;
@@ -297,11 +278,11 @@ describe.skipIf(backend() !== "cpu")("on Hopper a kept copy of quantized weights
       dtype: "bfloat16",
       bias: undefined,
       keepDequantized: true,
-      keepView: keep,
-      keepWeight: (made) => keep(kept(made())),
+      keepView: keep.keepView,
+      keepWeight: (made) => keep.keepView(kept(made())),
     });
     const free = () => {
-      for (const each of held) each.free();
+      keep[Symbol.dispose]();
       device.free();
     };
     return { device, form, linear, launched, free };
