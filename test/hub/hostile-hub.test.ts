@@ -14,10 +14,9 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { removeFromCache } from "../../src/hub/cache.ts";
-import { HubError } from "../../src/hub/hub-error.ts";
 import { type PullOptions, pullModel } from "../../src/hub/pull.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
-import { LoopbackHub, sha256 } from "./loopback-hub.ts";
+import { failure, LoopbackHub, sha256 } from "./loopback-hub.ts";
 
 const root = temporaryFolder();
 
@@ -57,18 +56,6 @@ function hubOf(answers: Answers) {
 function pull(url: string, options: PullOptions = {}): Promise<unknown> {
   const env = { HF_HUB_CACHE: cache, HF_ENDPOINT: url, HOME: root, HF_TOKEN: "secret" };
   return pullModel(ID, { env, ...options, retry: { attempts: 2, delayMs: 1, ...options.retry } });
-}
-
-async function failure(pulling: Promise<unknown>): Promise<string> {
-  const error = await pulling.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  expect(error).toBeInstanceOf(HubError);
-  const { message } = error as HubError;
-  expect(message).not.toContain("\n");
-  expect(message.length).toBeLessThan(400);
-  return message;
 }
 
 const redirect = (location: string) => () =>

@@ -1,7 +1,9 @@
 // A small hub on loopback: the routes that a pull asks, and a second server in the place of the CDN
 // that the hub sends big files from. It counts what it serves, and can be told to fail.
+import { expect } from "bun:test";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { HubError } from "../../src/hub/hub-error.ts";
 
 export type HubFile = {
   readonly content: Uint8Array;
@@ -239,4 +241,17 @@ export const gitSha1 = oncePerFile((content) => {
 function oncePerFile(hash: (content: Uint8Array) => string): (content: Uint8Array) => string {
   const known = new WeakMap<Uint8Array, string>();
   return (content) => known.getOrInsertComputed(content, hash);
+}
+
+/** The message of the HubError that the work fails with: one short line. */
+export async function failure(work: Promise<unknown>): Promise<string> {
+  const error = await work.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  expect(error).toBeInstanceOf(HubError);
+  const { message } = error as HubError;
+  expect(message).not.toContain("\n");
+  expect(message.length).toBeLessThan(400);
+  return message;
 }

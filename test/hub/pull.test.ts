@@ -17,7 +17,7 @@ import { diskError } from "../../src/hub/partial-blob.ts";
 import { type PullEvent, type PullOptions, pullModel } from "../../src/hub/pull.ts";
 import { resolveModel } from "../../src/hub/source.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
-import { type Fault, gitSha1, type HubFile, LoopbackHub, sha256 } from "./loopback-hub.ts";
+import { type Fault, failure, gitSha1, type HubFile, LoopbackHub, sha256 } from "./loopback-hub.ts";
 
 const ID = "org/tiny";
 const weights = new Uint8Array(400_000).map((_, i) => (i * i) >> 3);
@@ -52,17 +52,6 @@ const cut = (afterBytes: number, size = afterBytes): Fault => ({
 });
 
 const sizeOfIncomplete = () => statSync(incomplete(), { throwIfNoEntry: false })?.size;
-
-async function failure(pulling: Promise<unknown>): Promise<string> {
-  const error = await pulling.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  expect(error).toBeInstanceOf(HubError);
-  const { message } = error as HubError;
-  expect(message).not.toContain("\n");
-  return message;
-}
 
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await Bun.sleep(1);

@@ -1,4 +1,5 @@
 // Clients that read a stream up to a point.
+import { expect } from "bun:test";
 import type { TestServer } from "./server.ts";
 
 /** Leaves once the text is enough. */
@@ -29,4 +30,19 @@ export function readKilled(server: TestServer, path: string, body: object): Prom
     }
     return false;
   });
+}
+
+/** Leaves a stream after each of its events; `eventsIn` parses the complete ones. Nothing is left behind. */
+export async function expectCuttable(
+  server: TestServer,
+  path: string,
+  body: object,
+  eventsIn: (text: string) => readonly unknown[],
+): Promise<void> {
+  const total = eventsIn(await (await server.post(path, body)).text()).length;
+  expect(total).toBeGreaterThan(4);
+  for (let taken = 0; taken <= total; taken++) {
+    eventsIn(await readUntil(server, path, body, (text) => eventsIn(text).length >= taken));
+  }
+  await server.settled();
 }

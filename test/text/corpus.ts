@@ -7,6 +7,8 @@ const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const CHUNKS = 72;
 const SNIPPETS_PER_CHUNK = 1300;
 
+export type Golden = { text: string; ids: number[]; crcs: number[]; decoded: number[] };
+
 export async function readGolden<T>(name: string): Promise<T> {
   return await Bun.file(join(golden, name)).json();
 }

@@ -13,14 +13,7 @@ import type {
 import { folderTokenizer } from "../../../src/text/tokenizer-files/folder-tokenizer.ts";
 import { tokenizerFromGguf } from "../../../src/text/tokenizer-files/gguf-tokenizer.ts";
 import { temporaryFolder } from "../../support/temporary-folder.ts";
-import { checksum, corpus, draws, readGolden } from "../corpus.ts";
-
-interface Golden {
-  text: string;
-  ids: number[];
-  crcs: number[];
-  decoded: number[];
-}
+import { checksum, corpus, draws, type Golden, readGolden } from "../corpus.ts";
 
 const { tokenizer: json } = await readGolden<{ tokenizer: TokenizerJson }>("byte-level.json");
 const tiktoken = await readGolden<Record<string, Golden>>("tiktoken.json");

@@ -4,14 +4,7 @@ import type {
   PreTokenizerJson,
   TokenizerJson,
 } from "../../../src/text/tokenizer/tokenizer-json.ts";
-import { checksum, corpus, draws, millisecondsOf, readGolden } from "../corpus.ts";
-
-interface Golden {
-  text: string;
-  ids: number[];
-  crcs: number[];
-  decoded: number[];
-}
+import { checksum, corpus, draws, type Golden, millisecondsOf, readGolden } from "../corpus.ts";
 
 const byteLevel = await readGolden<{
   tokenizer: TokenizerJson;
