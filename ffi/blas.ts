@@ -1,5 +1,5 @@
-// Configures the BLAS linked into libmlxc (blas.c). A libmlxc that was built elsewhere, or for macOS, has no such
-// BLAS, and MLX uses the system's.
+// Configures the BLAS linked into libmlxc (blas.c). A libmlxc that was built elsewhere, or for macOS, has none: MLX
+// then uses the system's BLAS.
 import { dlopen } from "bun:ffi";
 import { availableParallelism } from "node:os";
 import { readText } from "./memory.ts";

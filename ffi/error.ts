@@ -1,6 +1,6 @@
 // Turns MLX's errors into exceptions that name the operation. mlx-c's default handler prints and exits the process,
-// so call `catchErrors` first. A process has one handler, and it runs on the thread that set it last: the one that
-// calls MLX.
+// so call `catchErrors` first. A process has a single handler, which runs on the thread that set it last: errors must
+// occur on that thread.
 import { CString, JSCallback, type Pointer } from "bun:ffi";
 import { mlxc } from "./lib.ts";
 import { out } from "./slot.ts";

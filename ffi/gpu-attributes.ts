@@ -1,4 +1,4 @@
-// Reads attributes of the first GPU from CUDA's driver, for those that MLX does not report.
+// Reads attributes of the first GPU from CUDA's driver: only attributes that MLX does not report.
 import { dlopen } from "bun:ffi";
 import { out } from "./slot.ts";
 

@@ -8,7 +8,7 @@ export function viewMemory(address: Pointer, bytes: number): ArrayBuffer {
   return toArrayBuffer(address, 0, bytes);
 }
 
-/** Returns the address of an array's bytes. The array must have at least a page: smaller ones may move. */
+/** Returns the address of an array's bytes. The array must be at least a page long: smaller arrays may move. */
 export function addressOf(bytes: Uint8Array): Pointer {
   return ptr(bytes);
 }

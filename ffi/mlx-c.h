@@ -10,7 +10,7 @@
 
 namespace mlx::core {
 
-// Overload without the global weight scale, which MLX 0.32.4 inserted before `sorted_indices`.
+// The overload that mlx-c calls. MLX 0.32.4 added a parameter before `sorted_indices`, the global weight scale.
 inline array gather_qmm(
     const array& x, const array& w, const array& scales, const std::optional<array>& biases,
     std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,

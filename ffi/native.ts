@@ -53,7 +53,7 @@ export function ownSources(): string[] {
   return [...new Bun.Glob("**/*.{c,cpp,h}").scanSync(import.meta.dir)].sort();
 }
 
-/** Returns set-up's folder for a target, named after a hash of the build's inputs. */
+/** Returns the folder where set-up builds a target's libraries, named after a hash of the build's inputs. */
 export function nativeDirectory(
   env: Environment = process.env,
   name: pins.Target = target(env),

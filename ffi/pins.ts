@@ -127,7 +127,7 @@ export const MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /** Compiler flags for mlx-c. */
 export const mlxCFlags = ["-O2", "-DNDEBUG", "-fPIC"] as const;
 
-/** Sources of mlx-c that define nothing in the symbol table: they are not compiled. */
+/** Sources of mlx-c that define no function listed in ffi/symbols.ts: they are not compiled. */
 export const mlxCUnused: readonly string[] = [
   ...["export", "fft", "graph_utils", "io", "io_types", "linalg", "map", "transforms_impl"],
 ];

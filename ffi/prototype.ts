@@ -1,4 +1,4 @@
-// A C prototype without the names of its parameters as bun:ffi's declaration, with its type. How a C type passes:
+// Turns C prototypes without parameter names into typed declarations for bun:ffi. Each C type becomes an FFI type:
 //
 //   a handle (a struct of one pointer)      "ptr"     null where the header says "may be null"
 //   T* that the call writes, data, text     "buffer"  the view itself, never its address
@@ -33,7 +33,7 @@ type Passed<T> = T extends keyof typeof scalars
         : "ptr";
 type Returned<T> = T extends "size_t" ? typeof size : T extends `${string}*` ? "ptr" : Passed<T>;
 
-/** A parameter that is a function comes last. */
+/** Maps parameter types. A function pointer must be the last parameter, because its own parameters are cut off. */
 type Args<T> = T extends "void"
   ? []
   : T extends `${infer Before} (*)${string}`

@@ -1,6 +1,6 @@
-// The C prototypes of the mlx-c functions that mlx-serve calls. ffi/prototype.ts derives declarations for
-// bun:ffi from them, and test/ffi/symbols.test.ts compares them with the pinned headers. An operation's
-// list also says whether its result shares memory with an input; test/mlx/sharing.test.ts checks that.
+// The C prototypes of the mlx-c functions that mlx-serve calls. ffi/prototype.ts derives bun:ffi declarations from
+// them, and test/ffi/symbols.test.ts compares them with the pinned headers. Operations are grouped by whether the
+// result shares memory with an input (test/mlx/sharing.test.ts).
 import { declared } from "./prototype.ts";
 
 /** Elementwise operations may reuse the memory of an input of the output's size that nothing else reads. */

@@ -56,7 +56,7 @@ function record(histogram: Histogram, ns: number): void {
   histogram.buckets[Math.min(bucket, last)]! += 1;
 }
 
-/** Returns the upper edge, in nanoseconds, of the bucket in which this share of all calls ends. */
+/** Returns the upper edge, in nanoseconds, of the bucket that contains this percentile (0 to 1) of all calls. */
 function percentile(buckets: Uint32Array, count: number, share: number): number {
   let left = Math.ceil(count * share);
   const bucket = buckets.findIndex((n) => {

@@ -11,11 +11,11 @@ namespace mlx_serve {
 /** Products with fewer multiplications run on the calling thread. */
 constexpr long SMALL = 1 << 16;
 
-/** Products of up to READING_ROWS rows are memory-bound: their pieces should have at least READ weights. */
+/** A product of up to READING_ROWS rows is memory-bound: each thread's piece should have at least READ weights. */
 constexpr int READING_ROWS = 2;
 constexpr long READ = 1 << 18;
 
-/** Returns the maximum number of pieces per thread. */
+/** Returns the maximum number of pieces per thread into which a product's columns are divided. */
 inline int pieces_each(int columns, int rows, int depth, int threads) {
   if (rows > READING_ROWS) return 4;
   return static_cast<long>(columns) * depth < 2 * READ * threads ? 1 : 2;
@@ -26,7 +26,7 @@ constexpr int COLUMN_STEP = 16;
 
 /**
  * Returns the number of columns per piece that gives the busiest thread the fewest columns. Among equal choices the
- * smallest piece wins, so that idle threads can take more from a late one.
+ * smallest piece wins, so that idle threads can take more pieces from a slow thread.
  */
 inline int piece_of(int columns, int rows, int depth, int threads) {
   const int steps = (columns + COLUMN_STEP - 1) / COLUMN_STEP;

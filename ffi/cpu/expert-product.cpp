@@ -19,7 +19,7 @@ struct ExpertProducts {
   int experts, columns, depth;
   const float* w; // null if quantized
   QuantizedShape shape;
-  QuantizedProduct matrix; // the matrix of expert 0, without rows of x
+  QuantizedProduct matrix; // product with the matrix of expert 0; `x` is set later
   const float* x; // (rows, depth); if quantized, each expert's rows are in the layout of `arrange`
   float beta;
   float* out; // (rows, columns)
@@ -160,7 +160,7 @@ struct Sorted {
   }
 };
 
-/** Computes output row i with expert `chosen[i]`. A row of x serves chosen.size() / x.count() output rows. */
+/** Computes output row i with expert `chosen[i]`. Each row of x has chosen.size() / x.count() experts. */
 void multiply_experts(
     ExpertProducts products,
     const Rows& x,
@@ -239,7 +239,7 @@ mx::array expert_product(
     const float* added = has_bias ? memory<float>(in.back()) : nullptr;
     float* to = out[0].data<float>();
     const Rows rows(in[0]);
-    // The indices may be a strided column of the sorted scores, if there is one expert per row.
+    // With one expert per row the indices may be strided: one column of the router's sorted indices.
     const auto* indices = in[1].data<uint32_t>();
     const long stride = count > 1 ? in[1].strides(0) : 1;
     return [=] {

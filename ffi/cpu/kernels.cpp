@@ -1,5 +1,5 @@
 // Compiles the kernels of kernels.h once per instruction set, as namespace VARIANT. Uses no standard library: the
-// linker keeps one copy of each inline function, whose instructions this processor might lack.
+// linker would keep one copy of each inline function, perhaps with instructions that this processor lacks.
 #include "kernels.h"
 
 #include "kernels/attention.h"

@@ -6,7 +6,7 @@ namespace mlx_serve {
 
 constexpr int BLOCK_TOKENS = 32;
 
-/** Weights in the smallest quantization group: those that share a scale. */
+/** Number of weights that share a scale in the smallest quantization group. */
 constexpr int GROUP = 32;
 
 /** Rows of a quantized product that `arrange` converts together. */
@@ -101,7 +101,7 @@ struct Convolution {
   bool silu;
 };
 
-/** A sequence's tokens in a convolution, and the taps - 1 inputs `before` and `after` them: (taps - 1, channels). */
+/** A sequence's tokens in a convolution. `before` and `after`: kept inputs (taps - 1, channels). */
 struct ConvolutionRow {
   int count;
   const float* x; // (count, channels), rows `x_stride` apart
@@ -122,7 +122,7 @@ struct Scan {
   bool erases; // RWKV 7: subtracts (state * finds) x puts from the state
 };
 
-/** Consecutive tokens of a sequence in one head of a scan, and the head's state `before` and `after` them. */
+/** Consecutive tokens of a sequence in one head of a scan, and the head's state before and after these tokens. */
 struct ScanRow {
   int count;
   const float* queries;
@@ -148,7 +148,7 @@ struct Kernels {
   void (*product)(const Product&, int from, int to);
   /**
    * Converts up to ARRANGED_ROWS rows of x to the layout that quantized_product reads. `first` is a multiple of
-   * ARRANGED_ROWS. `arranged`, below, is the number of floats that the layout takes per GROUP numbers of a row.
+   * ARRANGED_ROWS. The field `arranged` is the number of floats that the layout takes per GROUP elements of a row.
    */
   void (*arrange)(const float* const* x, int first, const QuantizedProduct&, float* arranged);
   int arranged;
@@ -179,7 +179,7 @@ struct Kernels {
   void (*softmax)(const float* x, int count, float* out);
   /** Convolves channels from..to of a sequence's tokens. */
   void (*convolve)(const Convolution&, const ConvolutionRow&, int from, int to);
-  /** Passes tokens through rows from..to of the state; each row belongs to one value feature. */
+  /** Runs the recurrence over all tokens for rows from..to of the state; each row belongs to one value feature. */
   void (*scan)(const Scan&, const ScanRow&, int from, int to);
   /** Sets numbers whose bit in the token mask is 0 to -infinity. Words have 32 bits, lowest first. */
   void (*mask)(const float* x, const unsigned* words, int count, float* out);

@@ -24,7 +24,7 @@ namespace mlx_serve {
 
 using Arrays = std::vector<mx::array>;
 using Task = std::function<void()>;
-/** Makes the task that computes the outputs, once inputs and outputs have memory. */
+/** Called when inputs and outputs have memory; returns the task that computes the outputs. */
 using MakeTask = std::function<Task(const Arrays& inputs, Arrays& outputs)>;
 
 /** Bytes of a cache line: vector loads that cross one take twice as long. */
@@ -124,7 +124,7 @@ class Rows {
   bool is_plain_;
 };
 
-/** Minimum numbers per piece of parallel work. */
+/** Minimum number of elements per piece of parallel work. */
 constexpr int PIECE = 8192;
 
 /** Calls `each(row, copies)` for all rows on the thread pool. `copies` is scratch memory for Rows::at. */

@@ -68,7 +68,7 @@ int mlx_serve_attend(
     const mlx_stream s);
 /**
  * Computes latent attention (kernels.h) of queries (T, heads * D) -> (T, heads * latent), and writes latents (T, D)
- * to the pool (blocks, 1, 32, D) in place. Without places the tokens are the newest of their sequences.
+ * to the pool (blocks, 1, 32, D) in place. Without `places` each row is its sequence's newest token.
  */
 int mlx_serve_attend_latent(
     mlx_array* res,
@@ -87,7 +87,7 @@ int mlx_serve_copy_blocks(
     const mlx_array pool,
     const mlx_array pairs,
     const mlx_stream s);
-/** Returns the rows of a quantized matrix per panel, or 0 if this processor's kernels do not use panels. */
+/** Returns the number of matrix rows per panel, or 0 if this processor's kernels do not use panels. */
 int mlx_serve_panel_rows(void);
 /**
  * Converts weights, scales or biases of a quantized matrix to panels: (..., out, n) -> (..., out / 16, n, 16). A
@@ -206,15 +206,15 @@ typedef struct mlx_serve_sequence_ {
   void* ctx;
 } mlx_serve_sequence;
 
-/** Tells whether every operation that computes `outputs` is one of this header. */
+/** Tells whether every operation that computes `outputs` is declared in this header. */
 int mlx_serve_are_own(bool* res, const mlx_vector_array outputs);
 /**
- * Records the operations that compute `outputs` from `places`, which must be evaluated and serve as input buffers.
- * Nothing is computed, and the outputs must not be used otherwise. Fails if an operation is not of this header.
+ * Records the operations that compute `outputs` from the arrays `places`, which must be evaluated and become the
+ * input buffers. Computes nothing; do not use `outputs` afterwards. Fails if an operation is not declared here.
  */
 int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
-/** Runs the sequence on inputs of the places' shapes. A run of any sequence overwrites outputs above 64 KiB. */
+/** Runs the sequence on inputs shaped like `places`. The next run of any sequence overwrites outputs above 64 KiB. */
 int mlx_serve_sequence_run(
     mlx_vector_array* res,
     const mlx_serve_sequence sequence,

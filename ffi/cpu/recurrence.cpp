@@ -6,7 +6,7 @@
 namespace mlx_serve {
 namespace {
 
-/** A sequence's tokens (`first`, `count`); source (negative for none) and destination slot of its state. */
+/** A sequence's tokens (`first`, `count`), and its state's slots: read `from` (negative: none), written `to`. */
 struct Move {
   int first, count, from, to;
 };
@@ -17,7 +17,7 @@ void check_moves(const mx::array& moves) {
   require(moves.size() > 0 && moves.size() % 4 == 0, "the moves are not four numbers each behind four others");
 }
 
-/** Returns the moves after the header, which only GPU kernels read. */
+/** Returns the moves without the header in front of them, which only GPU kernels read. */
 const Move* moves_in(const mx::array& moves) {
   return reinterpret_cast<const Move*>(memory<int>(moves)) + 1;
 }
@@ -86,8 +86,8 @@ mx::array convolve(
 }
 
 /**
- * The columns of queries, keys and values in a row, and how queries and keys are normed: not if eps is negative.
- * `finds` and `puts` are the columns of RWKV 7's erasing vectors, negative for none.
+ * The columns of queries, keys and values in a row. Queries and keys are divided by their root mean square unless eps
+ * is negative. `finds` and `puts` are the columns of RWKV 7's erasing vectors, negative for none.
  */
 struct ScanColumns {
   int key_heads, queries, keys, values, finds, puts;

@@ -110,7 +110,7 @@ class Sequence {
   std::vector<Task> tasks_;
 };
 
-/** Returns a task that copies inputs to the places, runs the sequence, and copies small outputs to their memory. */
+/** Returns a task that copies inputs to the recorded ones, runs the sequence, and copies small outputs out. */
 Task task_of(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, Arrays& outputs) {
   struct Copy {
     const void* from;

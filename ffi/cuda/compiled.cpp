@@ -150,7 +150,7 @@ void compile_kernel(const mx::array& made) {
   const auto& [name, source] = std::tie(std::get<0>(state), std::get<1>(state));
   const char* folder = std::getenv("MLX_PTX_CACHE_DIR");
   require(folder != nullptr, "MLX_PTX_CACHE_DIR is not set");
-  // MLX's cache key, and the two files that MLX reads.
+  // Names the cache files like MLX: the kernel's name and a hash of its source.
   char hash[17];
   std::snprintf(hash, sizeof(hash), "%zx", std::hash<std::string>{}(source));
   const fs::path path = fs::path(folder) / (name + "_" + hash);

@@ -29,10 +29,10 @@ class RecordedCopies {
   RecordedCopies();
   ~RecordedCopies();
 
-  /** Launches copies of small arrays on a stream in capture, as nodes of the graph. */
+  /** Launches copies of small arrays on a stream that is being captured: they become nodes of the graph. */
   void capture(const std::vector<Copy>& copies, CudaStream stream);
 
-  /** Finds the nodes of these copies among `nodes`. The graph must outlive this object. */
+  /** Finds the nodes of these copies among the captured graph's `nodes`. The graph must outlive this object. */
   void find(const std::vector<CudaGraphNode>& nodes);
 
   /** Sets the addresses for the next graph launch, and enqueues the copies of large arrays before that launch. */

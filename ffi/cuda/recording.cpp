@@ -60,13 +60,13 @@ void settle(mx::Stream stream) {
   mx::synchronize(stream);
 }
 
-/** Memory that the allocator gave to operations: all sizes, and the buffers of the operations' outputs. */
+/** Memory that MLX's allocator gave to operations. `sizes`: of all buffers; `memory`: the buffers of outputs only. */
 struct Given {
   std::set<size_t> sizes;
   std::set<Memory*> memory;
 };
 
-/** Evaluates operations like MLX, but keeps no inputs alive until the GPU is done: all run on one stream. */
+/** Evaluates operations like MLX, but frees inputs before the GPU is done, which is safe on a single stream. */
 Given perform(Arrays computed, mx::Stream stream) {
   Given given;
   for (auto& each : computed) {
@@ -86,7 +86,7 @@ Given perform(Arrays computed, mx::Stream stream) {
       given.sizes.insert(memory->size);
       hidden -= memory->size;
     }
-    // The rest is temporary memory of the operation, which is freed when the stream is synchronized.
+    // Allocated bytes beyond the outputs are the operation's temporary memory, freed when the stream is synchronized.
     if (hidden != 0) given.sizes.insert(hidden);
     const_cast<mx::array&>(x).detach();
   }
@@ -160,7 +160,7 @@ std::set<Memory*> lend_pool() {
   return lent;
 }
 
-/** Moves all memory in MLX's cache, whose buffers have these sizes or are `lent`, to the pool. */
+/** Moves MLX's cached memory to the pool. Throws unless every buffer there has one of `sizes` or was `lent`. */
 void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stream stream) {
   for (const Memory* memory : lent) sizes.insert(memory->size);
   Arrays fresh;

@@ -10,8 +10,8 @@ namespace mlx_serve {
 namespace VARIANT {
 
 /**
- * TILE: columns, and rows of x, of an accumulator tile. STEP: depth of an operand tile, which is one digit of 16 rows
- * or columns.
+ * TILE: width and height of an accumulator tile (matrix columns, rows of x). STEP: depth of an operand tile, which
+ * has one digit of 16 rows or columns.
  */
 constexpr int TILE = 16, STEP = 64;
 
@@ -22,8 +22,8 @@ constexpr int SLICE_STEPS = 12, SLICE = SLICE_STEPS * STEP;
 constexpr int STRIP_TILES = 8, STRIP_COLUMNS = STRIP_TILES * TILE;
 
 /**
- * Floats that this layout takes per GROUP numbers of a row of x (Kernels::arranged). The worst case is a row of one
- * group: a step of digits, a scale, and slack for tile loads past the last rows, rounded up to cache lines.
+ * Floats per GROUP elements of a row of x in the AMX layout (Kernels::arranged). The worst case is a row of one
+ * group: it takes digits for a full STEP, a scale, and slack for loads past the last row.
  */
 constexpr int TILED = 64;
 static_assert(TILED >= DIGITS * STEP / 4 + 2 && TILE == PANEL_COLUMNS);
@@ -59,9 +59,7 @@ struct Block {
     x = (float*)arranged + (long)first * (steps * DIGITS * TILE + slices);
   }
 
-  /**
-   * Returns one digit of a step: TILE * `count` words of four digits. Loads read TILE * TILE; extra rows are ignored.
-   */
+  /** Returns one digit of a step: TILE words of four digits per row. Loads read TILE rows, also past `count`. */
   INLINE float* digits(const DepthSlice& slice, int step, int digit) const {
     return x + (long)count * (slice.index * (SLICE_STEPS * DIGITS * TILE + 1) + (step * DIGITS + digit) * TILE);
   }
@@ -102,7 +100,7 @@ static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
 
-/** Returns the lowest digits' byte positions in GROUP integers, in tile order: for 4 bits low nibbles first. */
+/** Returns the byte positions of the lowest digits of GROUP integers, in tile order (4 bits: low nibbles first). */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m128i low = _mm512_cvtepi32_epi8(_mm512_slli_epi32(lanes, bits == 4 ? 3 : 2));
@@ -110,7 +108,7 @@ static INLINE __m512i tile_order(int bits) {
   return _mm512_castsi256_si512(_mm256_set_m128i(high, low));
 }
 
-/** Extracts one digit of STEP integers. */
+/** Extracts the same digit (byte) of each of STEP integers. */
 static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order) {
   const __m512i places = _mm512_add_epi8(order, _mm512_set1_epi8(digit));
   const __m512i low = _mm512_permutex2var_epi8(integers[0], places, integers[1]);
@@ -327,7 +325,7 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Returns the buffer for a step's digits. With a single block of rows two alternating buffers suffice. */
+  /** Returns the buffer for a step's digits. A single block uses them once, so two buffers alternate. */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }

@@ -17,8 +17,8 @@ constexpr bool TAKES_PANELS = false;
 #endif
 
 /**
- * Copies the rows if the matrix is not in panels. With 16 lanes and 4 bits, two words are dequantized together, so x
- * is interleaved to match.
+ * Copies rows of x for a plain matrix; for one in panels, converts them to integers (VNNI only). With 16 lanes and 4
+ * bits, x is interleaved, because two words of weights are dequantized together.
  */
 static void arrange(const float* const* x, int first, const QuantizedProduct& p, float* arranged) {
   const int rows = p.rows, depth = p.depth;

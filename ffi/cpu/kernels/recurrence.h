@@ -7,7 +7,7 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** Returns input `token` of the row; negative indices are kept inputs. Returns null if there are none. */
+/** Returns input `token`. Negative tokens are inputs kept from the last call, null at the beginning of a sequence. */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
@@ -42,7 +42,7 @@ static void convolve(const Convolution& of, const ConvolutionRow& row, int from,
   }
 }
 
-/** Passes all tokens through R rows of the state, which stay in registers; a state row has N vectors. */
+/** Runs the recurrence over all tokens for R rows of the state, kept in registers; a state row is N vectors. */
 template <int N, int R>
 static INLINE void scan_some(const Scan& of, const ScanRow& row, int first) {
   Floats state[R][N];

@@ -56,7 +56,7 @@ static float log_sum_exp(const float* x, int count) {
   unsigned index;
   float top;
   best(x, count, &index, &top);
-  // Returns an infinite or NaN maximum as it is, because the result is the same.
+  // If the maximum is infinite or NaN, it is also the log-sum-exp.
   if (!(top - top == 0)) return top;
   Floats added = {};
   int i = 0;
