@@ -1,12 +1,12 @@
-// How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations without CPU code of
-// their own are composed of other operations.
+// How MLX evaluates a graph on a CPU, as far as it affects memory (mlx/backend/cpu). Operations without CPU code are
+// composed of other operations.
 import { operations } from "../../ffi/symbols.ts";
 import type { Evaluation, HasGaps } from "../mlx/peak.ts";
 import type { SketchNode } from "../mlx/sketch.ts";
 import { scoreBytes } from "./gpu.ts";
 
 /**
- * A batch is one task of ten launches. Each array, even a view, adds a launch that frees its inputs
+ * MLX's CPU stream runs launches in batches of ten. Every array, even a view, adds a launch that frees its inputs
  * (mlx/backend/cpu/encoder.h, eval.cpp).
  */
 export const cpuEvaluation: Evaluation = {
@@ -20,7 +20,7 @@ export const cpuEvaluation: Evaluation = {
     sum(copiedFactors(node, hasGaps).map(({ bytes }) => bytes)),
 };
 
-/** Additional launches of operations that need several. */
+/** Launches that these operations need in addition to one of their own. */
 const more: Readonly<Record<string, number>> = {
   // One launch copies the addend to the output first.
   mlx_addmm: 1,
@@ -32,7 +32,7 @@ const more: Readonly<Record<string, number>> = {
   mlx_fast_rope_dynamic: 40,
 };
 
-/** Temporary arrays of composed operations, in multiples of the output's size. */
+/** Memory of temporary arrays in composed operations, in multiples of the output's size. */
 const between: Readonly<Record<string, number>> = {
   mlx_fast_layer_norm: 3,
   mlx_fast_rope_dynamic: 2,
@@ -44,7 +44,7 @@ function launchesOf(node: SketchNode, hasGaps: HasGaps): number {
   return 1 + own + (more[symbol] ?? 0) + broadcasts(node) + copiedFactors(node, hasGaps).length;
 }
 
-/** Returns the number of inputs that are broadcast: each becomes a view first. */
+/** Returns the number of inputs that are broadcast: each costs a launch that makes a view. */
 function broadcasts({ symbol, shape, parents }: SketchNode): number {
   const inputs = symbol === "mlx_addmm" ? parents.slice(0, 1) : parents;
   if (symbol !== "mlx_addmm" && !operations.elementwise.has(symbol)) return 0;

@@ -45,22 +45,22 @@ import {
 
 /**
  * Token budget with the best prefill throughput (docs/log.md): tiles of 128 rows fill an H200's 132 SMs in whole
- * waves, and a prompt of 8,192 tokens leaves room for streams. Steps that would take too long get fewer.
+ * waves, and a prompt of 8,192 tokens leaves room for streams. Reduced for steps that would take too long.
  */
 const TOKEN_BUDGET = 66 * 128;
-/** Token budget when many streams decode, to bound their latency. A size that steps are padded to. */
+/** Token budget when many streams decode, to bound their latency. Steps of this size need no padding. */
 const BESIDE_TOKENS = 2048;
 const STEP_MS = 250;
 const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
- * Throughput of 16-bit products: a token costs two FLOPs per weight, one per byte. A recording costs several runs of
- * the step, and gains nothing if the GPU takes longer than the host takes to launch the step.
+ * Throughput of 16-bit products, which take two FLOPs per token and weight, or one per token and byte. Recording
+ * takes several runs of the step; it gains nothing if the GPU takes longer than the host's launches.
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
-/** Rows from which on the product adds the residual for free. */
+/** Number of rows from which on the matrix product adds the residual for free. */
 const ADDING_ROWS = 2048;
 
 const takesLong = (tokens: number, weightBytes: number) =>
@@ -70,7 +70,7 @@ const steps: StepPolicy = {
   ...gpuSteps,
   tokenBudget: TOKEN_BUDGET,
   besideTokens: BESIDE_TOKENS,
-  // Pads for recording: a launch takes the host 16 ms, as long as the GPU for 8,000 tokens of a small model.
+  // Pads for recording: launching a step unrecorded takes 16 ms, the GPU time of 8,000 tokens of a small model.
   paddedTokens: (tokens, weightBytes) => {
     if (takesLong(tokens, weightBytes)) return undefined;
     const octave = 2 ** Math.ceil(Math.log2(Math.max(tokens, LEAST_PROMPT)));
@@ -121,7 +121,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const compute: Compute = {
     ...gpu,
     gate,
-    // A tied embedding may also have a dequantized copy, for the last product: looking up the copy's rows is faster.
+    // A tied embedding may have a dequantized copy, made for the output projection: looking up its rows is faster.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
       const from = copy ?? matrix;
@@ -234,9 +234,9 @@ export function warpgroupChunks(gpu: Gpu): WarpgroupChunks | undefined {
 }
 
 /**
- * Products with MLX's quantized kernel for a single row, and with a dequantized matrix for more rows. There MLX's
- * kernel reads the matrix once per row, compiles for a minute, or, with float32 and one group of 64 per row, returns
- * garbage (docs/log.md).
+ * Products with MLX's quantized kernel for a single row, and with a dequantized matrix for more rows. For several
+ * rows MLX's kernel reads the matrix once per row, compiles for a minute, or, with float32 and one group of 64 per
+ * row, returns garbage (docs/log.md).
  */
 function mlxLinear(
   matrix: Matrix,

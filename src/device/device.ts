@@ -43,16 +43,16 @@ export type Fused = {
 
 /**
  * A linear layer: x (..., in) -> (..., out), or (..., out / 2) with gating. The result may be pending: a residual add
- * for the norm after it, or, with nothing fused, a product for attention that prepares heads of it.
+ * that the next norm may fuse, or, with nothing fused, a product that attention may fuse.
  */
 export type Linear = ((x: MlxArray, fused?: Fused) => Hidden | PendingProduct) & {
-  /** The matrix (out, in) if the layer is nothing more: not quantized, and without a bias. */
+  /** The layer's matrix (out, in), if it is not quantized and the layer has no bias. */
   dense?: MlxArray | undefined;
 };
 
 /**
- * Multiplies each row of x (N, in) by the matrices of the next R / N of the experts (R) -> (R, out), or (R, out / 2)
- * with gating. `sorted` says that rows of one expert are adjacent.
+ * Multiplies row i of x (N, in) by the matrices of its R / N experts, listed in `experts` (R) from i * R / N on ->
+ * (R, out), or (R, out / 2) with gating. `sorted`: rows of the same expert are adjacent.
  */
 export type ExpertProduct = (
   x: MlxArray,
@@ -60,7 +60,7 @@ export type ExpertProduct = (
   options?: { gating?: Gating | undefined; sorted?: boolean },
 ) => MlxArray;
 
-/** Products with experts. `sortedRows`: number of rows from which sorting them by expert pays. */
+/** An expert layer's product. `sortedRows`: number of rows from which sorting them by expert is faster. */
 export type ExpertLinear = ExpertProduct & { sortedRows: number };
 
 /** Multiplies each head's columns of x (T, columns) by the head's own matrix -> (T, heads * out). */
@@ -95,7 +95,7 @@ export function untraced(build: (inputs: MlxArray[]) => readonly MlxArray[]): Tr
 export type Compute = {
   /** Returns the type to compute in, for a model whose weights are stored in this type. */
   computeType(stored: FloatType): FloatType;
-  /** Whether products use a matrix quantized like this directly; otherwise it is dequantized at load. */
+  /** Whether products read a matrix of this quantization directly; otherwise it is dequantized at load. */
   keepsQuantized(dtype: FloatType, quantization?: Quantization): boolean;
   /** Returns the type of expert matrices in a model that computes in `dtype`. */
   expertType(dtype: FloatType): FloatType;
@@ -117,7 +117,7 @@ export type Compute = {
   ): ExpertLinear;
   /** Chooses experts for x (T, D). `scores`: the router, with one more column if shared experts are gated. */
   route(x: MlxArray, scores: Linear, routing: Routing): Routed;
-  /** Sums expert outputs `made` (T, K, D), weighted by shares (T, K), plus residual (T, D) -> (T, D). */
+  /** Sums expert outputs `made` (T, K, D), times routing weights `shares` (T, K), plus residual (T, D) -> (T, D). */
   combine(made: MlxArray, shares: MlxArray, residual?: MlxArray): Hidden;
   /** Makes products with one matrix per head, (heads, out, in), or (heads, in, out) if transposed. */
   headLinear(
@@ -137,14 +137,14 @@ export type Compute = {
   softmax(x: MlxArray): MlxArray;
   /** Computes log(sum(exp(x))) over the last axis, which is kept with size 1. */
   logSumExp(x: MlxArray): MlxArray;
-  /** Finds each row's maximum: its first index (R), and its value; NaN if a value is NaN. */
+  /** Finds each row's maximum: its first index (R), and its value, which is NaN if any element is NaN. */
   best(x: MlxArray): { indices: MlxArray; highest: MlxArray };
   /** Applies a token mask to x (R, V), one bit per token (R, words): -infinity where the bit is not set. */
   mask(x: MlxArray, bits: Uint32Array): MlxArray;
   /**
-   * Returns the same integers, available only after `before` is evaluated. MLX orders launches by their inputs and
-   * outputs and does not know that a kernel writes into its inputs: a launch that touches a KV pool must therefore
-   * take an output of the previous launch that touched it.
+   * Returns `integers`, computed only after `before`. MLX orders launches by their inputs and outputs and does not
+   * know that a kernel writes into its inputs: a launch that touches a KV pool must therefore take an output of the
+   * previous launch that touched it.
    */
   after(integers: MlxArray, before: MlxArray): MlxArray;
   free(): void;
@@ -160,9 +160,9 @@ export type StepPolicy = {
   readonly besideTokens?: number | undefined;
   /** Default target time of a step with prompts. */
   readonly stepMs: number;
-  /** Returns the batch size to which decoding rows are padded; one recorded step is kept per size. */
+  /** Returns the batch size to which a decode step is padded; one recorded step is kept per size. */
   paddedRows(rows: number): number;
-  /** Returns the tokens to which a prompt step is padded for recording; undefined if it is not recorded. */
+  /** Returns the number of tokens to which a prompt step is padded for recording; undefined if it is not recorded. */
   paddedTokens?(tokens: number, weightBytes: number): number | undefined;
   /**
    * Whether a step that is not recorded is long enough to launch its first layers while the others

@@ -73,7 +73,7 @@ export function gpuCompute(transfer = hostValues) {
     computeType: (stored) => stored,
     keepsQuantized: () => true,
     expertType: (dtype) => dtype,
-    // If scales had another type than x, the product would be promoted to a third type.
+    // Uses the compute type for scales, because MLX would promote a product of mixed types.
     scaleType: (_, dtype) => dtype,
     packedRows: (rows) => rows,
     longPrompt: 512,
@@ -82,7 +82,7 @@ export function gpuCompute(transfer = hostValues) {
 
 export const gpuSteps = {
   depth: 2,
-  // Keeps sizes up to 8, and pads others to multiples of a quarter of the next lower power of two.
+  // Keeps batch sizes up to 8. Rounds larger ones up to multiples of an eighth of the next power of two.
   paddedRows: (rows) => {
     const step = Math.max(1, 2 ** (Math.ceil(Math.log2(rows)) - 3));
     return Math.ceil(rows / step) * step;

@@ -45,12 +45,12 @@ export function packedFor(
   };
 }
 
-/** Combines gate and up projections. `halves`: the same for adjacent halves; undefined if unsupported. */
+/** Combines gate and up projections. `halves`: the same for both in one array; undefined if unsupported. */
 export type Gate = Compute["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
 };
 
-/** Combines the halves of the last axis: gates in the first half, numbers to be gated in the second. */
+/** Combines the halves of the last axis: gate projection first, up projection second. */
 export function gateHalves(halves: MlxArray, gating: Gating, gate: Gate): MlxArray {
   const made = gate.halves?.(gating, halves);
   if (made) return made;
@@ -67,12 +67,12 @@ export function unfused(product: (x: MlxArray) => MlxArray, gate: Gate): Linear 
   };
 }
 
-/** Makes a layer from a product whose matrix has its input columns in another order. */
+/** Makes a layer from a product whose matrix has permuted input columns: permutes the input by `order`. */
 export function reordered(product: Linear, order: MlxArray): Linear {
   return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
 }
 
-/** Returns the operations that kernels fuse: all, except biases and gates other than SwiGLU. */
+/** Returns the operations to fuse: only the norm with a bias or a gate other than SwiGLU, otherwise all. */
 export function fusedOptions(
   { norm, gating, residual }: Fused,
   bias: MlxArray | undefined,
@@ -81,7 +81,7 @@ export function fusedOptions(
   return { norm, isGated: gating !== undefined, residual };
 }
 
-/** Makes a layer that fuses the operations that fusedOptions allows; the others follow the product. */
+/** Makes a layer that fuses the operations of fusedOptions, and computes the others after the product. */
 export function fused(
   product: (x: MlxArray, options: ProductOptions) => MlxArray,
   bias: MlxArray | undefined,

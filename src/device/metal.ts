@@ -31,7 +31,7 @@ const steps: StepPolicy = {
 const memory: MemoryKind = {
   ...gpuMemory,
   hasHostMemory: true,
-  // A command buffer is limited in operations, and in numbers that they read (mlx/backend/metal/device.cpp).
+  // Limits of a Metal command buffer: operations, and elements that these read (mlx/backend/metal/device.cpp).
   evaluation: {
     batches: 10,
     launches: 40,

@@ -63,7 +63,7 @@ function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxAr
   return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
 }
 
-/** SparseMixer: picks experts one by one. A share is a softmax over logits near the best remaining one. */
+/** SparseMixer: picks experts one by one. A weight is the expert's softmax over logits near the best one left. */
 function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
   let left = logits;
   const found = Array.from({ length: each }, () => {
@@ -101,7 +101,7 @@ function best(scores: MlxArray, count: number): MlxArray {
   return slice(argpartition(scores, -count), -1, -count);
 }
 
-/** Returns scores (T, experts), lowered to 0 or -infinity in all groups but the best. */
+/** Returns scores (T, experts), lowered to 0 or -infinity in all groups but the `kept` best. */
 function bestGroups(
   scores: MlxArray,
   { count, kept, best: most, leavesOut }: ExpertGroups,
