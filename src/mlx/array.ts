@@ -68,7 +68,7 @@ export class MlxArray {
     return mlxc.mlx_array_nbytes(this.#alive());
   }
 
-  /** Returns MLX's own memory of this array, evaluated and in row order. Writes to it change the array. */
+  /** Evaluates the array and returns a writable view of its memory. Throws if it is not in row order. */
   memory(): ArrayBuffer {
     if (!this.#evaluatedInRowOrder()) {
       throw new MlxError("memory", "the array is a strided view of another");

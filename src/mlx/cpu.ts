@@ -128,8 +128,8 @@ export function attendBlocks(
 }
 
 /**
- * Writes latents (T, D) to their slots in the pool, or without `places` to the ends of their sequences. Then attends
- * from queries (T, heads * D) -> (T, heads * latent).
+ * Writes latents (T, D) to their slots in the pool; without `places`, each is its sequence's newest token. Then
+ * attends from queries (T, heads * D) -> (T, heads * latent).
  */
 export function attendLatent(
   queries: MlxArray,
@@ -158,7 +158,7 @@ export function copyBlocks(pool: MlxArray, pairs: MlxArray): MlxArray {
   return op("mlx_serve_copy_blocks", pool.handle, pairs.handle);
 }
 
-/** Returns the rows of a quantized matrix per panel; 0 if this processor does not multiply by panels. */
+/** Returns the number of matrix rows per panel; 0 if this processor does not multiply by panels. */
 export function panelRows(): number {
   return mlxc.mlx_serve_panel_rows();
 }
@@ -218,8 +218,8 @@ export function packedProduct(
 export type ExpertOptions = { bias?: MlxArray | undefined; isGated?: boolean };
 
 /**
- * Multiplies each row of x (N, in) by the matrices (E, out, in) of the next R / N of the experts (R) -> (R, out), or
- * (R, out / 2) if gated. Without scales the matrices are float32.
+ * Multiplies row i of x (N, in) by the matrices of its R / N experts, listed in `experts` (R) from i * R / N on ->
+ * (R, out), or (R, out / 2) if gated. Without scales the matrices (E, out, in) are float32.
  */
 export function expertProduct(
   x: MlxArray,
@@ -272,8 +272,8 @@ export function mask(x: MlxArray, words: MlxArray): MlxArray {
 }
 
 /**
- * Convolves x (T, channels) causally -> (T, channels); x may be columns of wider rows. Updates in place the pool
- * (slots, taps - 1, channels).
+ * Convolves x (T, channels) causally -> (T, channels); x may be columns of wider rows. Updates in place the last
+ * inputs of each sequence: pool (slots, taps - 1, channels).
  */
 export function convolve(
   x: MlxArray,
@@ -300,7 +300,7 @@ export type ScanOptions = {
   deltaRule: boolean;
 };
 
-/** Scans x (T, columns) -> (T, heads * values). Updates the states in pool (slots, heads, values, keys) in place. */
+/** Runs a linear recurrence: x (T, columns) -> (T, heads * values). Updates pool (slots, heads, values, keys). */
 export function scan(
   x: MlxArray,
   { decays, betas }: { decays: MlxArray; betas: MlxArray },

@@ -11,7 +11,7 @@ export type HasGaps = (node: SketchNode) => boolean;
 export type Evaluation = {
   /** Maximum full batches of launches that the host is ahead of the device, besides the batch it is filling. */
   batches: number;
-  /** Launches, or numbers that the launches read, after which a batch is full. */
+  /** A batch is full after this many launches, or after its launches have read this many elements (`numbers`). */
   launches: number;
   numbers: number;
   /** Returns the number of launches of an operation or view. */

@@ -20,9 +20,9 @@ import { add } from "./ops.ts";
 import { Scope } from "./scope.ts";
 import { stream } from "./stream.ts";
 
-/** Maximum executions to capture a graph: rehearsals until memory settles, usually two, then the captured one. */
+/** Maximum builds of a step for its capture: rehearsals until memory settles (usually two), then the captured one. */
 const TAKES = 5;
-/** Minimum calls before a recording that stalls streams: it takes about as long as these calls lose without it. */
+/** Calls before a recording that stalls streams: recording takes about the time that it would save in these calls. */
 const WORTH_CALLS = 16;
 
 /** Copies values for one call to pinned memory, which the GPU reads without page migration. */

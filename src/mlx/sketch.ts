@@ -30,8 +30,8 @@ type Call = (...args: unknown[]) => unknown;
 type Output = { shape: Int32Array; dtype: number };
 
 /**
- * Sketches each launch, a function that must evaluate exactly once. `prepare` creates weights and pools. The first
- * launch runs an extra time, unrecorded, because it creates arrays that are kept for later steps.
+ * Sketches each launch, a function that must evaluate exactly once: the outputs of its step. `prepare` creates weights
+ * and pools. The first launch also runs once unrecorded, to create arrays that are kept for later steps.
  */
 export function sketchesOf(
   prepare: () => { launches: readonly (() => void)[]; free(): void },
@@ -58,7 +58,7 @@ const noValues = new Uint8Array(new ArrayBuffer(2 ** 20));
 
 class Recorder {
   readonly #calls: Readonly<Record<string, Call>>;
-  /** Nodes by the handle of their array, and below lists of nodes by the handle of a vector of arrays. */
+  /** Graph nodes by array handle, and lists of nodes by the handle of an array vector. */
   readonly #arrays = new Map<number, SketchNode>();
   readonly #vectors = new Map<number, readonly SketchNode[]>();
   readonly #configurations = new Map<number, Output[]>();
@@ -166,7 +166,7 @@ class Recorder {
   }
 
   #evaluate(nodes: readonly SketchNode[]): number {
-    // Ignores later evaluations, which only read outputs.
+    // Ignores evaluations after the step's first: they only read outputs.
     if (!this.#isBegun || this.#evaluated.length > 0) return 0;
     this.#evaluated = nodes;
     this.#held = new Set([...nodes, ...this.#arrays.values()]);
