@@ -24,7 +24,7 @@ struct ExpertProducts {
   float beta;
   float* out; // (rows, columns)
 
-  /** Copies up to ARRANGED_ROWS rows of a share, from row `first` on; if quantized, in the layout of `arrange`. */
+  /** Copies up to ARRANGED_ROWS of an expert's rows, from `first` on; if quantized, in the layout of `arrange`. */
   void put(const float* const* rows, Share share, int first, float* to) const {
     to += offset(share);
     if (!w) return kernels().arrange(rows, first, quantized(share), to);
@@ -43,14 +43,14 @@ struct ExpertProducts {
     return rows > MANY_ROWS && (w || !shape.in_panels);
   }
 
-  /** Computes columns from..to of a share with few rows. */
+  /** Computes columns from..to for an expert with few rows. */
   void multiply_some(Share share, int from, int to) const {
     if (w) kernels().product(plain(share), from, to);
     else kernels().quantized_product(quantized(share), from, to);
   }
 
 #ifdef WITH_BLAS
-  /** Computes all columns of a share with many rows, by BLAS. */
+  /** Computes all columns for an expert with many rows, by BLAS. */
   void multiply_all(Share share) const {
     if (w) blas_product(plain(share), columns);
     else multiply(quantized(share), columns);
@@ -94,8 +94,8 @@ struct ExpertProducts {
 };
 
 /**
- * Multiplies shares of few rows. A share's columns are split into pieces in proportion to its rows, so that one
- * expert with all rows keeps all threads busy, and so do many experts with one row each.
+ * Computes the products of experts with few rows. An expert's columns are split into pieces in proportion to its
+ * rows, so that one expert with all rows keeps all threads busy, and so do many experts with one row each.
  */
 void multiply_few(const ExpertProducts& products, const std::vector<Share>& shares) {
   const int columns = products.columns;
@@ -137,7 +137,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
   multiply_few(products, few);
 }
 
-/** Rows sorted by expert, and one share per expert that has rows. */
+/** Rows sorted by expert, and one Share per expert that has rows. */
 struct Sorted {
   std::vector<int> rows;
   std::vector<Share> shares;

@@ -159,7 +159,7 @@ static void arrange_tiles(const float* const* x, int first, const QuantizedProdu
   }
 }
 
-/** A column's scales and biases for two GROUPs of weights, and the factor that maps weights to integers. */
+/** A column's scale or bias in each of two adjacent GROUPs of weights. */
 struct Pair {
   float of[2];
 };
@@ -378,7 +378,7 @@ struct TiledProduct {
       sums[i] = (__m512)all;
     }
     transpose(sums);
-    // The product of the two highest digits has the weight 2^32.
+    // The sums count in units of the product of the two highest digits, 2^16 * 2^16.
     const Floats scales = pending.column_scales * (1L << 32);
     float* out = pending.out;
     for (int i = 0; i < pending.rows; i++, out += p.out_stride) {
