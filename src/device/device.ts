@@ -22,7 +22,7 @@ import type { DeviceMemory } from "./memory.ts";
 /** Types that models compute in. */
 export type FloatType = "float32" | "float16" | "bfloat16";
 
-/** Hidden states of tokens: computed, or a residual add that the norm after it may fuse. */
+/** Hidden states of tokens: an array, or a residual add that the following norm may fuse. */
 export type Hidden = MlxArray | PendingSum;
 
 /** RMSNorm, x -> x / rms(x) * weight, with the parameters for fusing it into a kernel. */
@@ -71,14 +71,14 @@ export type LinearOptions = {
   bias: MlxArray | undefined;
   /** Whether to keep a dequantized copy of a quantized matrix too, for steps with many rows. */
   keepDequantized: boolean;
-  /** Evaluates a view of a weight, or a new weight, and frees it together with the weights. */
+  /** Both evaluate an array that is freed together with the weights: a view of a weight, or a new weight. */
   keepView(view: MlxArray): MlxArray;
   keepWeight(make: () => MlxArray): MlxArray;
 };
 
 /** A function of arrays that a device may compile or record. */
 export type Traced = {
-  /** Calls the function. The next call may overwrite the outputs: evaluate their users before that. */
+  /** Calls the function. The next call may overwrite the outputs: evaluate all arrays computed from them first. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
   /** Calls the function while other streams wait: a slow recording is postponed until it amortizes. */
   callBeside?(...inputs: readonly MlxArray[]): MlxArray[];

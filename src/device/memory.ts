@@ -29,7 +29,7 @@ export function roomOf({ usableBytes, availableBytes, activeBytes }: MemoryFacts
 
 /** Default division of the memory. */
 export type MemoryPolicy = {
-  /** KV pool: the share of the memory left by the weights, and the maximum. */
+  /** KV pool: its share of the memory that the weights leave free, and its maximum size. */
   kvShare: number;
   mostKvBytes: number;
   /** Limit of MLX's cache of freed arrays: the memory of a step, all remaining memory, or a number of bytes. */

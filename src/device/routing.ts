@@ -29,7 +29,7 @@ import {
   zeros,
 } from "../mlx/ops.ts";
 
-/** Chooses experts from raw, the router's logits (T, experts), plus one column if shared experts have a gate. */
+/** Chooses experts. `raw`: the router's logits (T, experts), and one more column if shared experts have a gate. */
 export function route(raw: MlxArray, routing: Routing): Routed {
   const { experts, each, correction, groups, isNormalized, scale, shared, softcap } = routing;
   const tokens = raw.shape[0]!;
