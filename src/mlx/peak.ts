@@ -123,7 +123,7 @@ function leavesGaps({ symbol, shape, bytes }: SketchNode, source: SketchNode): b
   return shape.slice(1).join() !== source.shape.slice(1).join();
 }
 
-/** Returns the batches of the first and the last launch of each array. */
+/** Returns, per array, the index of the batch with its first launch, and of the batch with its last launch. */
 function batchesOf(
   nodes: readonly SketchNode[],
   places: ReadonlyMap<SketchNode, Place>,

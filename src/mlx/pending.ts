@@ -14,7 +14,7 @@ export class PendingArray<
     this.#inputs = inputs;
   }
 
-  /** Inputs of the operation; undefined once the array is settled, or if a scope has freed an input. */
+  /** Inputs of the operation; undefined after `settle`, or if a scope has freed an input. */
   get inputs(): Inputs | undefined {
     const isFreed = Object.values(this.#inputs ?? {}).some((each) => each?.handle === null);
     return isFreed ? undefined : this.#inputs;
