@@ -65,7 +65,7 @@ export const afm7 = family({
   },
 });
 
-/** Returns a function that rounds to 8 bits with the scale in this tensor, as in training. */
+/** Returns a function that rounds to 8 bits, as in training, with the scale in the tensor `name`. */
 function rounding(weights: Weights, name: string): (x: MlxArray) => MlxArray {
   const scale = weights.arrays.scalar(name, "float32");
   return (x) => {

@@ -50,7 +50,7 @@ export const baichuanM1 = family({
   }),
 });
 
-/** Loads the convolution of keys and values: two taps per KV head, repeated per feature -> (2, channels). */
+/** Loads the taps of the convolution over keys and values: two per KV head, repeated per feature -> (2, channels). */
 function tapsOf(weights: Weights, name: string, sizes: AttentionSizes) {
   const { kvHeads, headDim } = sizes;
   const [keys, values] = ["conv_k", "conv_v"].map((part) =>

@@ -31,7 +31,7 @@ const ring = family({
   },
 });
 
-/** Recognizes Ling 3 by its class name, which is the authors' or transformers'. */
+/** Recognizes Ling 3 by its class name; the authors and transformers use different ones. */
 const V3 = z.looseObject({
   architectures: z.tuple([z.enum(["BailingMoeV3ForCausalLM", "BailingHybridForCausalLM"])]),
 });

@@ -14,10 +14,10 @@ export const bailingMoeV3 = family({
     ...groupKeys,
     rope_interleave: z.literal(true).default(true),
     head_dim: count,
-    /** Head size of the delta nets. Not head_dim, because transformers saves the rotary size there. */
+    /** Head size of delta nets. head_dim does not give it: transformers saves the rotary size there. */
     linear_head_dim: count.nullish(),
     short_conv_kernel_size: count.default(4),
-    /** Lower bound of a decay's logarithm, which limits forgetting. */
+    /** Lower bound of the decays' logarithms: limits how much the state forgets per token. */
     kda_lower_bound: real.negative().default(-5),
     kda_safe_gate: z.literal(true).default(true),
     no_kda_lora: z.literal(true).default(true),

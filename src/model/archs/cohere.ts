@@ -6,7 +6,7 @@ import { plainLayerNorm } from "../layers/layers.ts";
 export const cohere = family({
   config: { logit_scale: real.default(0.0625), use_qk_norm: flag.default(false) },
   defaults: { rms_norm_eps: 1e-5, rope_theta: 8_000_000 },
-  // Reads model_max_length: if the configuration has both lengths, max_position_embeddings is not the trained one.
+  // Reads the context length from model_max_length: max_position_embeddings, if also given, is not the trained one.
   keys: { rms_norm_eps: "layer_norm_eps", max_position_embeddings: "model_max_length" },
   design: ({ logit_scale, use_qk_norm, rms_norm_eps }) => ({
     config: { tie_word_embeddings: true },

@@ -4,7 +4,7 @@ import { count, integer } from "../checkpoint/config.ts";
 import { family } from "../design/family.ts";
 import { expertKeys, expertsOf } from "../layers/expert-design.ts";
 
-/** A layer's index for text, or a list of one for text and one for images. */
+/** Layer index: a number for text, or a list with a number for text and one for images. */
 const layerIndex = z.union([integer, z.array(integer).min(1)]);
 
 export const ernie45Moe = family({
@@ -26,7 +26,7 @@ export const ernie45Moe = family({
   design: (config, weights) => {
     const first = Math.min(...[config.moe_layer_start_index].flat());
     const last = Math.max(...[config.moe_layer_end_index ?? config.num_hidden_layers - 1].flat());
-    // Only the authors' files have corrections; MLX's leave them out.
+    // Only the authors' files have routing corrections (biases for choosing experts); MLX's leave them out.
     const isCorrected = weights.stored.hasAny(/\.mlp\.e_score_correction_bias$/);
     return {
       rotatesNeighbours: true,

@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {
-    /** "LLLG" for three layers with a window and then one without, or that period's length, 0 for no windows. */
+    /** "LLLG": three layers with a window, then one without. A number is the period's length; 0 means no windows. */
     sliding_window_pattern: z
       .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), integer.nonnegative()])
       .nullish(),

@@ -50,7 +50,7 @@ export const falconH1 = family({
   config: keys,
   keys: shortMamba2Keys,
   design: (stored, weights) => {
-    // Only the authors' files have the axes of convolutions in PyTorch's order.
+    // Recognizes the authors' files by PyTorch's axis order of convolutions; MLX's files have another order.
     const isAuthors = weights.stored.get("model.layers.0.mamba.conv1d.weight")?.shape[1] === 1;
     const config = isAuthors ? stored : { ...stored, ...withoutFactors(stored) };
     const { attention_in_multiplier, attention_out_multiplier, key_multiplier } = config;
@@ -83,9 +83,7 @@ export const falconH1 = family({
   },
 });
 
-/**
- * Replaces factors by 1, since MLX's files have them in the weights; with a tied output matrix logits keep a factor.
- */
+/** Sets factors to 1: MLX's weights contain them. A tied output matrix contains only the embedding's factor. */
 function withoutFactors({ tie_word_embeddings, ...config }: Config) {
   const { lm_head_multiplier, embedding_multiplier } = config;
   return {

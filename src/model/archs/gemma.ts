@@ -5,7 +5,7 @@ export const gemma = family({
   design: ({ hidden_size }) => ({
     config: { tie_word_embeddings: true },
     normOffset: 1,
-    // Always GELU's tanh approximation, because some configurations say "gelu" and mean that.
+    // Configurations that say "gelu" mean its tanh approximation, too.
     gating: "geglu",
     embeddingScale: hidden_size ** 0.5,
   }),

@@ -40,7 +40,7 @@ export const gemma3Text = family({
   }),
 });
 
-/** Adds within the range of float16: the model was trained in bfloat16, so its sums may exceed that range. */
+/** Clips float16 sums to float16's range, which they may exceed because the model was trained in bfloat16. */
 function addWithin(x: MlxArray, y: MlxArray): MlxArray {
   if (x.dtype !== "float16") return add(x, y);
   const exact = add(astype(x, "float32"), astype(y, "float32"));

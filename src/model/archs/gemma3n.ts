@@ -23,7 +23,7 @@ const text = family({
     final_logit_softcapping: positive.nullish(),
     /** Fraction of activations that are set to zero, per layer. */
     activation_sparsity_pattern: z.array(real).nullish(),
-    /** Threshold of activations per layer, in standard deviations above the mean; GGUF's form of sparsity. */
+    /** Sparsity in GGUF files: activations below mean + value * standard deviation become 0. One value per layer. */
     activation_deviations: z.array(real.nullable()).nullish(),
   },
   design: (config, weights) => {

@@ -30,7 +30,7 @@ const keys = {
   ...localRopeKeys,
   num_attention_heads: count.default(8),
   num_key_value_heads: count.default(1),
-  /** KV heads of layers without a window whose keys are their values. */
+  /** KV heads of layers without a window, if these use keys as values (attention_k_eq_v). */
   num_global_key_value_heads: count.nullish(),
   head_dim: count.default(256),
   /** Head size of layers without a window. */

@@ -12,7 +12,7 @@ export const gptBigcode = family({
   },
   design: ({ multi_query, num_attention_heads }, weights) => ({
     config: { num_key_value_heads: multi_query ? 1 : num_attention_heads },
-    // Reorders the rows of models with several KV heads, which have each head's query, key and value side by side.
+    // With several KV heads, the file has each head's query, key and value side by side. Sorts these rows by kind.
     arrange: (name, sizes) => {
       if (!multi_query) arrangeGroups(weights.matrices, name, sizes);
     },

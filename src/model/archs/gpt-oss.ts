@@ -15,7 +15,7 @@ export const gptOss = family({
     sliding_window: 128,
   },
   keys: { n_routed_experts: "num_local_experts" },
-  // Drops ".weight" from the sinks' name: in GGUF all tensor names end with a kind.
+  // Drops the ending of the sinks' name, which only GGUF files have.
   names: { ".sinks.weight": ".sinks", ".mlp.router.": ".mlp.gate." },
   design: (config, weights) => ({
     slides: (layer) => layer % 2 === 0,

@@ -30,7 +30,7 @@ export const graniteMoeHybrid = family({
   design: ({ layer_types, ...config }, weights) => {
     const isMamba = (layer: number) => layer_types[layer] === "linear_attention";
     const width = config.shared_intermediate_size ?? config.intermediate_size;
-    // Files of models without experts name the MLP like a shared one.
+    // Renames the MLP of models without experts, which their files call shared_mlp.
     if (!config.n_routed_experts) weights.stored.renameParts({ ".mlp.shared_mlp.": ".mlp." });
     return {
       rope: (whole) => (config.position_embedding_type === "nope" ? undefined : whole()),

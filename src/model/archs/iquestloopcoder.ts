@@ -43,7 +43,7 @@ export const iquestLoopCoder = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const scale = all.headDim ** -0.5;
     const kvWidth = 2 * all.kvHeads * all.headDim;
-    /** Makes each layer's block for the first and the second pass, by layer. */
+    /** Per layer, functions that make its block for the first and for the second pass. */
     const passes: { first(): Block; second(): Block }[] = [];
     /** Keys and values of the first pass, which the second pass reads. */
     const crossings = Array.from({ length: layers }, (_, from): Crossing => {

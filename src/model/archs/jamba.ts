@@ -12,7 +12,7 @@ export const jamba = family({
     attn_layer_period: count.default(8),
     expert_layer_offset: integer.default(1),
     expert_layer_period: count.default(2),
-    /** Type of each layer, in place of an offset and a period. */
+    /** Type of each layer; replaces attn_layer_offset and attn_layer_period. */
     layers_block_type: layerTypes("linear_attention", "full_attention").nullish(),
     mamba_expand: count.default(2),
     conv_kernel: count.default(4),

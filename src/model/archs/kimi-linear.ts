@@ -17,7 +17,7 @@ const linearKeys = {
       num_heads: count,
       head_dim: count,
       short_conv_kernel_size: count.default(4),
-      /** Lower bound of a decay's logarithm, which limits forgetting. */
+      /** Lower bound of the decays' logarithms: limits how much the state forgets per token. */
       gate_lower_bound: real.negative().nullish(),
     })
     .nullish(),

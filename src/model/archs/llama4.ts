@@ -36,7 +36,7 @@ const text = family({
       attention: { chunked: true },
       rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
       rotatesNeighbours: true,
-      // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
+      // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
       headNorms: config.use_qk_norm ? "plain" : undefined,
       parts: (_, __, { rope }) => (rope ? {} : { qNorm: undefined, kNorm: undefined }),
       around: (attend, { sizes, layer }) =>

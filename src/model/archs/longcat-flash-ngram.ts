@@ -22,9 +22,9 @@ import { longcatFlash } from "./longcat-flash.ts";
 
 const keys = {
   ngram_vocab_size_ratio: count.default(78),
-  /** Maximum n of an n-gram. */
+  /** Maximum length of an n-gram. */
   emb_neighbor_num: integer.min(2).max(64).default(4),
-  /** Embeddings per n. */
+  /** Embedding tables per length of n-grams. */
   emb_split_num: count.max(64).default(4),
 };
 

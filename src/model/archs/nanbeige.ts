@@ -16,7 +16,7 @@ import {
 export const nanbeige = family({
   config: {
     num_loops: count.max(16).default(1),
-    /** One weight per loop after the first, from which the number of loops follows. */
+    /** One weight per loop after the first; the list's length gives the number of loops. */
     loop_loss_weights: z.array(real).max(15).nullish(),
     skip_loop_final_norm: flag.default(false),
     /** Features that no published model has, so they are refused. */
@@ -32,7 +32,7 @@ export const nanbeige = family({
     const rope = makeRope(weights, ropeOptions(config, all.headDim));
     const attention = { scale: all.headDim ** -0.5 };
     const norm = rmsNorm(weights, "model.norm", dims, eps);
-    /** Per layer, makes its block for the next loop. */
+    /** Per layer, a function that makes its block for the next loop. */
     const next: (() => Block)[] = [];
     return {
       config: { num_hidden_layers: layers * loops },

@@ -17,7 +17,7 @@ export const nanochat = family({
     const norm = plainNorm(weights, config.hidden_size, config.rms_norm_eps);
     return {
       makeNorm: () => norm,
-      // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
+      // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
       headNorms: "plain",
       rope: (whole) => backwards(weights, whole()),
       activation: squaredRelu,

@@ -11,7 +11,7 @@ import { plainMlp } from "../layers/layers.ts";
 import { mamba2Keys, mamba2Layer } from "../layers/mamba2-layers.ts";
 import { mixersOnly } from "./mamba2.ts";
 
-/** Letters and words for the kinds of layers. */
+/** Kinds of layers by the letters and words that configurations use for them. */
 const kinds = new Map([
   ["M", "mamba"],
   ["mamba", "mamba"],

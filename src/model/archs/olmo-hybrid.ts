@@ -10,7 +10,7 @@ import { joinConvolutions } from "../layers/recurrent-layers.ts";
 export const olmoHybrid = family({
   config: {
     ...deltaNetKeys,
-    /** Whether betas range up to 2 instead of 1. */
+    /** Whether a delta net's betas (how strongly a token overwrites the state) range up to 2 instead of 1. */
     linear_allow_neg_eigval: flag.default(false),
     layer_norm_epsilon: positive.default(1e-5),
     layer_types: layerTypes("linear_attention", "full_attention").nullish(),

@@ -35,7 +35,7 @@ export const olmo = family({
       arrangeMlp: (name) => {
         const both = `${name}.gate_up_proj`;
         if (!weights.matrices.has(both)) return;
-        // Swaps the halves, because the second one is the gate.
+        // Swaps gate and up: the file has up first.
         weights.matrices.check(both, [2 * hidden, dims]);
         const halves = [hidden, 0].map((first) => ({ first, count: hidden }));
         weights.matrices.reorder(both, halves);

@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 export const openelm = family({
   config: {
     head_dim: count,
-    /** Default for the common key, which the per-layer lists below replace. */
+    /** Default for the common schema, which requires this key; num_query_heads replaces it. */
     num_attention_heads: count.default(1),
     num_query_heads: z.array(count),
     num_kv_heads: z.array(count),

@@ -7,7 +7,7 @@ export const phi3 = family({
   defaults: { max_position_embeddings: 131_072 },
   design: ({ original_max_position_embeddings, rope_scaling: scaling }) => ({
     slides: () => true,
-    // Adds the original length, which phi3's configuration has as a key of its own.
+    // Adds the original length, which phi3's configuration has outside of rope_scaling.
     config: { rope_scaling: scaling && { original_max_position_embeddings, ...scaling } },
   }),
 });

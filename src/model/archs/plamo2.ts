@@ -57,13 +57,13 @@ function mamba(config: Config, weights: Weights, name: string, states: LayerStat
   const { hidden_size: dims, mamba_num_heads: heads, hidden_size_per_head: headDim } = config;
   const { mamba_d_state: stateSize, mamba_d_conv: taps, rms_norm_eps: eps } = config;
   const [channels, rank] = [heads * headDim, Math.max(64, Math.floor(dims / 16))];
-  // Reorders rows: here gate and values alternate per head, our Mamba mixer takes all values, then all gates.
+  // Reorders rows: the file alternates gate and values per head, our Mamba mixer takes all values, then all gates.
   weights.matrices.check(`${name}.in_proj`, [2 * channels, dims]);
   weights.matrices.reorder(`${name}.in_proj`, [
     ...everyOther(heads, headDim, 1),
     ...everyOther(heads, headDim, 0),
   ]);
-  // Reorders rows: here keys, queries, steps; our Mamba mixer takes steps first.
+  // Reorders rows: the file has keys, queries, step sizes; our Mamba mixer takes step sizes first.
   weights.matrices.check(`${name}.bcdt_proj`, [2 * stateSize + rank, channels]);
   weights.matrices.pick(`${name}.bcdt_proj`, `${name}.x_proj`, [
     { first: 2 * stateSize, count: rank },

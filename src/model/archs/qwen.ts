@@ -4,7 +4,7 @@ import { family } from "../design/family.ts";
 
 export const qwen = family({
   config: {
-    /** Trained length, at which sequences end: the authors extend it by changes to RoPE and scores that we lack. */
+    /** Trained length, which limits sequences: the authors' method for longer ones is not supported. */
     max_position_embeddings: count.default(8192),
   },
   keys: {

@@ -19,7 +19,7 @@ export const qwen2Moe = family({
   defaults: { norm_topk_prob: false },
   keys: { n_routed_experts: "num_experts" },
   design: ({ mlp_only_layers, decoder_sparse_step, ...config }) => ({
-    // Unlike Qwen 2: every other layer before max_window_layers.
+    // Unlike in Qwen 2, every other layer before max_window_layers has a window.
     slides: (layer) =>
       config.use_sliding_window === true &&
       layer % 2 === 0 &&

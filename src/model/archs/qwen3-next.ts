@@ -18,7 +18,7 @@ export const qwen3Next = family({
       config.layer_types
         ? config.layer_types[layer] === "linear_attention"
         : (layer + 1) % config.full_attention_interval !== 0;
-    // The authors' files store convolutions in PyTorch's order, and norms as weight - 1.
+    // Recognizes the authors' files by PyTorch's axis order of convolutions; these files store norms as weight - 1.
     const convolution = weights.stored.get("model.layers.0.linear_attn.conv1d.weight");
     return {
       normOffset: convolution?.shape[1] === 1 ? 1 : 0,
@@ -32,7 +32,7 @@ export const qwen3Next = family({
       },
       headNorms: ["q_norm", "k_norm"],
       outputGate: { name: "gate_proj" },
-      // Files have the query and the gate of a head side by side.
+      // Separates queries from gates, which files have side by side per head.
       arrange: (name, { dims, heads, headDim }) => {
         weights.matrices.check(`${name}.q_proj`, [2 * heads * headDim, dims]);
         weights.matrices.pick(`${name}.q_proj`, `${name}.gate_proj`, everyOther(heads, headDim, 1));

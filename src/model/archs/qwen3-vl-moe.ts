@@ -2,7 +2,7 @@
 import { family, textPart } from "../design/family.ts";
 import { qwen3Moe } from "./qwen3-moe.ts";
 
-// Sets norm_topk_prob, which transformers does not save: weights are always normalized.
+// Sets norm_topk_prob, which transformers does not save: routing weights are always normalized.
 const text = family({ like: qwen3Moe, defaults: { norm_topk_prob: true } });
 
 export const qwen3VlMoe = textPart(text);

@@ -11,7 +11,7 @@ import { headFeatures, plainNorm, projection } from "../layers/layers.ts";
 
 export const talkie = family({
   config: {
-    /** Whether RoPE rotates as usual: GGUF files negate half of the rows of queries and keys for that. */
+    /** Whether RoPE rotates in the usual direction, as GGUF files need: half of their Q and K rows are negated. */
     rotates_forwards: flag.default(false),
     /** Factor on logits in GGUF files, in place of the tensor lm_head_gain. */
     logit_gain: real.nullish(),
@@ -46,7 +46,7 @@ export const talkie = family({
         const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
         const headGain = weights.arrays.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
-        // Norms before RoPE, where the model has them after: RoPE keeps a head's norm, so the results agree.
+        // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
         const change = ({ q, k }: { q: MlxArray; k: MlxArray }) => {
           return { q: multiply(headNorm(q), headGain), k: headNorm(k) };
         };
