@@ -16,7 +16,7 @@ export type LoadedModel = Model & { dtype: FloatType; weightBytes: number; free(
 
 /** Loads a model. `path` is a folder or a GGUF file. */
 export function loadModel(path: string, options: LoadOptions): LoadedModel {
-  // Checks the architecture first: an unknown one is a better message than missing weights.
+  // Checks the architecture first, so that an unknown one is reported before missing weights.
   if (!path.endsWith(".gguf")) architectureOf(readJson(join(path, "config.json")).model_type);
   const checkpoint = openCheckpoint(path);
   const { onRead } = options;

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError } from "../../files/load-error.ts";
 
-// Types of most keys.
+// Types of most configuration keys.
 export const count = z.int().positive();
 export const positive = z.number().positive();
 export const share = positive.max(1);
@@ -48,7 +48,7 @@ export const LayerRope = z.looseObject({
   partial_rotary_factor: share.nullish(),
 });
 
-/** A number, or an object in place of one that JSON lacks: newer configurations write infinity so. */
+/** A number, or {"__float__": "Infinity"}: newer configurations write infinity so, because JSON lacks it. */
 const limit = z.union([
   z.number(),
   z.literal(Infinity),
@@ -67,7 +67,7 @@ export const BaseConfig = z.looseObject({
   num_key_value_heads: count.nullish(),
   head_dim: count.nullish(),
   rms_norm_eps: positive.default(1e-6),
-  /** Offset of norm weights, in place of the architecture's: 0 for GGUF files, which store the sum. */
+  /** Replaces the offset that the architecture adds to norm weights: 0 for GGUF files, whose weights contain it. */
   norm_offset: z.number().nullish(),
   vocab_size: count,
   max_position_embeddings: count.nullish(),
@@ -166,13 +166,13 @@ function asPublished({ rope_parameters: ropes, ...rest }: Json): Json {
   };
 }
 
-/** Configuration keys from which heads and head size follow. */
+/** Configuration keys that determine head counts and head size. */
 export type HeadConfig = Pick<
   BaseConfig,
   "hidden_size" | "num_attention_heads" | "num_key_value_heads" | "head_dim"
 >;
 
-/** GPU kernels spread a head over at least this many lanes. */
+/** GPU kernels divide a head's features among at least this many lanes (threads of a warp). */
 const LANES_OF_A_HEAD = 8;
 
 export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; headDim: number } {
@@ -189,13 +189,13 @@ export function headsOf(config: HeadConfig): { heads: number; kvHeads: number; h
   return { heads, kvHeads, headDim };
 }
 
-/** Returns how many layers write keys and values, if the last `sharing` layers read those of earlier ones. */
+/** Returns how many layers have keys and values of their own; the last `sharing` layers read earlier layers'. */
 export function kvOwnersOf(layers: number, sharing: number, key: string): number {
   if (sharing < layers) return layers - sharing;
   throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
-/** Returns a layer's window by layer_types, or by `slides` if that is missing; undefined for full attention. */
+/** Returns a layer's window by layer_types, or by `slides` without layer_types; undefined for full attention. */
 export function windowOf(
   { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
   layer: number,

@@ -14,7 +14,7 @@ import type { StoredTensor } from "./stored/tensor.ts";
 
 type Config = Readonly<Record<string, unknown>>;
 
-/** Replaces the folder's tensors of a format by ones that MLX computes with. */
+/** Converts the tensors of one quantization format, within the map, to tensors in MLX's layouts. */
 type Format = (config: unknown, tensors: Tensors) => void;
 
 function format<T extends z.ZodType>(
@@ -36,7 +36,7 @@ const formats = new Map<string, Format>([
   ["fbgemm_fp8", format(Fp8Config, fp8)],
   ["fp8", format(Fp8Config, fp8)],
   ["gptq", format(GptqConfig, gptq)],
-  // OpenAI's mxfp4 needs no conversion here: its architecture rearranges the tensors.
+  // OpenAI's mxfp4 is not converted here: the gpt-oss architecture rearranges these tensors.
   ["mxfp4", () => {}],
 ]);
 
@@ -61,7 +61,7 @@ export function asMlxLayout(
   return converted;
 }
 
-/** Returns another tool's quantization; undefined for MLX's folders, which have `quantization` too. */
+/** Returns another tool's quantization; undefined for MLX's own folders, recognized by the key `quantization`. */
 function quantizationOf(config: Config): Config | undefined {
   if (isObject(config.quantization)) return undefined;
   const text = isObject(config.text_config) ? config.text_config : {};

@@ -15,17 +15,17 @@ export type AffineSource = {
   bits: number;
   /** Quantized weights in MLX's layout: (outputs, words). */
   weight: StoredTensor;
-  /** Reads scales, and zero points (the q that means 0), of `count` rows from `first` on: (count, groups). */
+  /** `scales` and `zeros` (zero points: the q that means 0) read `count` rows, from `first` on: (count, groups). */
   scales(first: number, count: number): Float32Array;
   zeros(first: number, count: number): ArrayLike<number>;
 };
 
-/** Group sizes that MLX's products support, largest first. */
+/** Group sizes that MLX's matrix kernels support, largest first. */
 const groupSizes = [128, 64, 32];
 
 export function affineTensors(source: AffineSource): StoredTensor[] {
   const { name, outputs, inputs, groups, weight, scales, zeros } = source;
-  // Splits a larger group into several of MLX's with the same scale.
+  // Takes MLX's largest group size that divides the file's; a split group repeats its scale.
   const size = groupSizes.find((known) => (inputs / groups) % known === 0);
   if (!size) {
     throw new LoadError(
@@ -116,7 +116,7 @@ export function orderedTensors(
   return [...affineTensors({ ...source, weight }), inputOrder];
 }
 
-/** Tells whether a matrix is stacked (experts) or split (heads), and so cannot have its own order of inputs. */
+/** Tells whether a matrix is later stacked (experts) or split by head (kv_b_proj), which forbids an input order. */
 function isTakenApart(name: string): boolean {
   return /\.experts\.|\.kv_b_proj$/.test(name);
 }

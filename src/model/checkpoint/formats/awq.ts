@@ -13,7 +13,7 @@ export const AwqConfig = z.looseObject({
 });
 type AwqConfig = z.infer<typeof AwqConfig>;
 
-/** Maps the 4-bit fields of a word, lowest first, to outputs, and outputs to fields. */
+/** `outputOf[i]`: the output (0 to 7) in the i-th 4-bit field of a word, lowest first. `fieldOf`: its inverse. */
 const outputOf = [0, 2, 4, 6, 1, 3, 5, 7];
 const fieldOf = [0, 4, 1, 5, 2, 6, 3, 7];
 

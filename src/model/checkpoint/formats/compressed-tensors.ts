@@ -1,6 +1,6 @@
-// Converts compressed-tensors, as llm-compressor writes it for vLLM. A matrix's tensors determine its format:
-// `weight_packed` is a stream of integers or of pairs of 4-bit floats, `weight` has 8-bit integers or floats; with a
-// `weight_scale` per group, row or matrix, and a `weight_zero_point` if it is asymmetric.
+// Converts compressed-tensors, as llm-compressor writes it for vLLM. The tensors of a matrix determine its format:
+// `weight_packed` has packed integers or pairs of 4-bit floats, `weight` has 8-bit integers or floats. `weight_scale`
+// has a scale per group, row or matrix; asymmetric formats add `weight_zero_point`.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
@@ -104,7 +104,7 @@ function packedMatrix(name: string, tensors: Tensors): StoredTensor[] {
   return orderedTensors(source, groupOf, wordsOfRow);
 }
 
-/** Describes a matrix of integers, which are stored with an offset: without zero points the middle means 0. */
+/** Describes a matrix of unsigned integers. Without zero points, the middle of their range means 0. */
 function affineSource(
   name: string,
   { outputs, inputs, bits }: { outputs: number; inputs: number; bits: number },
@@ -146,7 +146,7 @@ const zeroNumbers = new Scratch();
 const zeroWords = new Scratch();
 const zeroColumn = new Scratch();
 
-/** Returns a reader of zero points: integers (outputs, groups), or packed like weights, but along the outputs. */
+/** Returns a reader of zero points. They are 8-bit integers (outputs, groups), or packed along the outputs. */
 function zeroReader(
   stored: StoredTensor,
   { outputs, groups, bits }: { outputs: number; groups: number; bits: number },

@@ -53,7 +53,7 @@ export function computedWords({ fill, ...made }: Computed<Uint32Array>): StoredT
 
 const piece = new Scratch();
 
-/** Makes a tensor of 4-byte elements. It must not be computed from another one, which uses the same buffer. */
+/** Makes a tensor of 4-byte elements. `fill` must not read another such tensor, because all share one buffer. */
 function computed(
   format: "F32" | "U32",
   { name, shape, fill }: Computed<Uint8Array<ArrayBuffer>>,
@@ -64,7 +64,7 @@ function computed(
   const read = (offset: number, target: Uint8Array) => {
     for (let done = 0; done < target.length; ) {
       const first = Math.floor((offset + done) / rowBytes);
-      // Skips bytes within the first row, because the first and the last row may be read in part.
+      // Bytes to skip in the first row: a read may begin and end within a row.
       const within = (offset + done) % rowBytes;
       const wanted = Math.ceil((within + target.length - done) / rowBytes);
       const count = Math.min(step, wanted);
@@ -159,7 +159,7 @@ const columnsMade = new Scratch();
 const columnLine = new Scratch();
 const columnBytes = new Scratch();
 
-/** Transposes columns of (groups, outputs) to rows: (count, groups). */
+/** Reads `count` columns of a matrix (groups, outputs), from `first` on, as rows: (count, groups). */
 export function columnNumbers(stored: StoredTensor, first: number, count: number): Float32Array {
   const [groups, outputs] = stored.shape as [number, number];
   const made = columnsMade.numbers(count * groups);

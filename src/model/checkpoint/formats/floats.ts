@@ -4,7 +4,7 @@ import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 import { computedNumbers, readNumbers, Scratch } from "./computed.ts";
 
-/** Tables of each float format's values, by bit pattern. */
+/** Values of 8-bit floats, by bit pattern. e4m3 has 4 bits of exponent, 3 of mantissa, and no infinity. */
 const e4m3 = Float32Array.from({ length: 256 }, (_, byte) => {
   const sign = byte & 0x80 ? -1 : 1;
   const [exponent, fraction] = [(byte >> 3) & 15, byte & 7];
@@ -55,7 +55,7 @@ export type Block = readonly [rows: number, columns: number];
 
 type Grid = { block: Block; perRow: number; perMatrix: number };
 
-/** Finds how scales divide matrices (..., rows, columns): one per tensor, per row, or per block. */
+/** Finds which weights of matrices (..., rows, columns) share a scale: all, a row's, or a block's. */
 function gridOf(weight: StoredTensor, scale: StoredTensor, known: Block | undefined): Grid {
   const [rows, columns] = weight.shape.slice(-2) as [number, number];
   const count = scale.shape.reduce((a, b) => a * b, 1);
@@ -122,7 +122,7 @@ export function mxTensors(name: string, weight: StoredTensor, scale: StoredTenso
   ];
 }
 
-/** Tells whether each 32 weights of a row share one exponent. */
+/** Tells whether every 32 weights in a row share one exponent. `perByte` is the number of weights in a byte. */
 export function isMx(weight: StoredTensor, scale: StoredTensor, perByte: 1 | 2): boolean {
   const groups = [...weight.shape.slice(0, -1), (weight.shape.at(-1)! * perByte) / 32];
   return ["F8_E8M0", "U8"].includes(scale.format) && scale.shape.join() === groups.join();

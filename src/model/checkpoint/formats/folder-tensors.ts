@@ -1,10 +1,10 @@
-// Finds and checks a folder's tensors by name. A format replaces tensors by ones that MLX computes with.
+// Finds and checks a folder's tensors by name, for the formats, which convert them to MLX's layouts.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 
 export type Tensors = Map<string, StoredTensor>;
 
-/** Returns the names of all matrices that have a tensor of this kind. */
+/** Returns the name of every matrix that has a tensor `name`.`kind`. */
 export function stemsOf(tensors: Tensors, kind: string): string[] {
   const ending = `.${kind}`;
   return [...tensors.keys()]
@@ -25,7 +25,7 @@ export function required(tensors: Tensors, name: string): StoredTensor {
   return stored;
 }
 
-/** Throws if the tensor has another shape or type. */
+/** Throws if the tensor's shape is not `wanted`, or its type is not in `formats`. */
 export function expectTensor(
   { name, shape, format }: StoredTensor,
   wanted: readonly number[],

@@ -50,7 +50,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     hidden_size: hidden,
     num_hidden_layers: layers,
     num_nextn_predict_layers: further,
-    // The file may give only the experts' width, if all layers have experts.
+    // If all layers have experts, the file may give only the experts' width.
     intermediate_size:
       optional("feed_forward_length") ??
       optional("expert_feed_forward_length") ??
@@ -77,7 +77,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
     decoder_sparse_step: 1,
     mlp_only_layers: [],
     no_rope_layer_interval: 4,
-    // The file stores Gemma's norm weights with the 1 added.
+    // No offset is added to norm weights: GGUF files store Gemma's weights with the 1 added.
     norm_offset: 0,
     query_pre_attn_scalar: queryScalar(values.modelType, layers, headDim, hidden / heads),
     rope_local_base_freq: optional("rope.freq_base_swa") ?? 10_000,
@@ -92,7 +92,7 @@ export function ggufConfig(gguf: Gguf, numbersOf: ReadNumbers): GgufConfig {
   };
 }
 
-/** Tells apart models that files store as others: Olmo 3 as Olmo 2 with a window, Mixtral as Llama with experts. */
+/** Returns the model type: files store Olmo 3 as Olmo 2 with a window, and Mixtral as Llama with experts. */
 function modelTypeOf({ modelType, optional }: Values, window: number | undefined): string {
   if (modelType === "olmo2" && window) return "olmo3";
   if (modelType === "llama" && optional("expert_count")) return "mixtral";
@@ -166,7 +166,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   if (isScaled && (single || long)) {
     throw new LoadError("the GGUF file scales rotary positions twice: by factors and in metadata");
   }
-  // Reads llama3's scaling, which is stored as a factor per frequency, as longrope with equal short and long factors.
+  // If the file has a factor per frequency (llama3's scaling), returns it as longrope, equal for all lengths.
   if (single) {
     const context = optional("context_length") ?? 131_072;
     return {
@@ -210,7 +210,7 @@ function yarnGains({ architecture, optional }: Values) {
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
   if (rotated !== undefined && rotated < headDim) return rotated / headDim;
-  // Sets 1 explicitly, because these families' configurations rotate a part of each head by default.
+  // Returns 1 for `ggufFamilies`: some of their configurations rotate only a part of each head by default.
   return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 
@@ -220,7 +220,7 @@ function slidingWindow({ modelType, optional }: Values): number | undefined {
   return (optional("attention.sliding_window") ?? fallback) || undefined;
 }
 
-/** Every n-th layer has no window. */
+/** By model type, the n for which every n-th layer has no window. */
 const windowPeriods: Partial<Record<string, number>> = { gemma2: 2, gemma3_text: 6, olmo2: 4 };
 
 function layerTypes(
@@ -249,7 +249,7 @@ function slidingLayers(key: string, pattern: GgufValue): (layer: number) => bool
   return (layer) => period === 0 || layer % period < period - 1;
 }
 
-/** Returns query_pre_attn_scalar, which the file lacks. Like llama.cpp, tells the large model by its layers. */
+/** Returns query_pre_attn_scalar, which the file lacks. As in llama.cpp, the layer count decides. */
 function queryScalar(modelType: string, layers: number, headDim: number, perHead: number) {
   if (modelType === "gemma2") return layers === 46 ? perHead : headDim;
   if (modelType === "gemma3_text") return layers === 62 ? perHead : headDim;

@@ -155,7 +155,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
         attn_kv_b: "self_attn.kv_b_proj",
       },
       config: ({ required }) => ({
-        // The file lacks these; llama.cpp has constants for the only model, too.
+        // Constants of the only such model, as in llama.cpp: the file lacks these keys.
         scale_emb: 12,
         scale_depth: 1.4,
         dim_model_base: 256,
@@ -175,7 +175,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       config: ({ optional }) => {
         const [beta, base] = [optional("attention.temperature_scale"), optional("rope.freq_base")];
         return {
-          // A file without a temperature is a Mistral, not a Ministral.
+          // A file without a scale for attention's temperature is a Mistral, not a Ministral.
           ...(beta === undefined && { model_type: "mistral" }),
           rope_parameters: {
             rope_theta: base,

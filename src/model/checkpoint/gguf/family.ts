@@ -14,7 +14,7 @@ export type GgufValues = {
 export type GgufFamily = {
   /** Value of Hugging Face's model_type. */
   modelType: string;
-  /** Further model types that `config` may return, with the same names. */
+  /** Further model types that `config` may return; their tensors have the same names. */
   others?: readonly string[];
   /** Names of tensors in a layer -> Hugging Face's, if they differ from the common ones. */
   names?: Readonly<Record<string, string>>;

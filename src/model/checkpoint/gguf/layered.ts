@@ -62,7 +62,7 @@ function stepKeys(values: GgufValues, gguf: Gguf) {
     attention_other_setting: { num_attention_heads: near, num_attention_groups: nearKv },
     use_head_wise_attn_gate: gguf.tensors.has("blk.0.attn_gate.weight"),
     rope_theta: slides.map((isNear) => (isNear ? (localTheta ?? theta) : theta)),
-    // The file lacks both: as in llama.cpp, layers without a window rotate half of a head, and only they are scaled.
+    // The next two are as in llama.cpp: layers without a window rotate half of a head; only their RoPE is scaled.
     partial_rotary_factors: slides.map((isNear) => (isNear ? 1 : 0.5)),
     yarn_only_types: ["full_attention"],
     moe_num_experts: optional("expert_count"),
@@ -107,7 +107,7 @@ function gemma3nKeys(values: GgufValues, gguf: Gguf) {
   return {
     ...gemmaKeys(values, gguf),
     intermediate_size: list("feed_forward_length"),
-    // Converts -Infinity, which means no threshold.
+    // Converts -Infinity, which means no threshold, to null.
     activation_deviations: ArrayBuffer.isView(scales)
       ? Array.from(scales as Float32Array, (each) => (Number.isFinite(each) ? each : null))
       : undefined,

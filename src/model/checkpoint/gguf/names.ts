@@ -40,7 +40,7 @@ const olmo = new Map([
   ["post_ffw_norm", "post_feedforward_layernorm"],
 ]);
 
-/** Names that differ by model_type. */
+/** Tensor names that differ from the common ones, by model_type. */
 const special = new Map([
   ["phi3", new Map([["ffn_up", "mlp.gate_up_proj"]])],
   ["gemma2", gemma],
@@ -58,7 +58,7 @@ const specialOutside = new Map(
   ),
 );
 
-/** Tensors that were read into the configuration, or are derived from it. */
+/** Ignored tensors: read into the configuration, derived from it, or of multi-token prediction (MTP) layers. */
 const ignored =
   /^(?:rope_freqs|rope_factors_(?:long|short)|blk\.\d+\.(?:attn_rot_embd|nextn\.\w+))\.weight$/;
 
@@ -68,7 +68,7 @@ const ignored =
  */
 export function huggingFaceName(name: string, modelType: string): string | undefined {
   if (ignored.test(name)) return undefined;
-  // The kind is optional, because a few names of norms end without one.
+  // The ending, weight or bias, is optional, because a few norms' names lack it.
   const [, layer, part = "", kind = "weight"] =
     /^(?:blk\.(\d+)\.)?([\w.]+?)(?:\.(weight|bias))?$/.exec(name) ?? [];
   const own = special.get(modelType);
@@ -78,7 +78,7 @@ export function huggingFaceName(name: string, modelType: string): string | undef
       : (own?.get(`${part}.${kind}`) ?? own?.get(part) ?? inBlock.get(part));
   if (found === undefined) return name;
   const whole = layer === undefined ? found : `model.layers.${layer}.${found}`;
-  // A name that ends in a full stop is complete; one that ends in _ is joined to the kind without a full stop.
+  // A name that ends in a full stop gets no ending; one that ends in _ gets weight or bias without a full stop.
   if (whole.endsWith(".")) return whole.slice(0, -1);
   return `${whole}${whole.endsWith("_") ? "" : "."}${kind}`;
 }
@@ -126,7 +126,7 @@ function pairedRows(name: string, shape: readonly number[], config: GgufConfig):
   };
 }
 
-/** Model types whose value heads are interleaved by key head. */
+/** Model types whose files interleave value heads: the first of each key head, then the second of each. */
 const tiled = Array.from(ggufFamilies.values(), (family) =>
   family.isTiled ? [family.modelType] : [],
 ).flat();
@@ -159,7 +159,7 @@ function tiledRows(
   return (row) => (row < before ? row : before + order(row - before));
 }
 
-/** Maps a column of a matrix to its input; undefined if no columns are reordered. */
+/** Maps a column of the file to the input that it multiplies; undefined if no columns are reordered. */
 export function inputOrder(name: string, config: GgufConfig): Order | undefined {
   if (!tiled.includes(config.model_type) || !/\.ssm_out\.weight$/.test(name)) return undefined;
   return groupedHeads(config, Number(config.linear_value_head_dim));

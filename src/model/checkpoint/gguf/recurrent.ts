@@ -2,7 +2,7 @@
 import { deepseekKeys, graniteExperts, hasCorrections, kindsOf } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
-/** Names of a Mamba mixer's tensors. Mamba 1 adds a projection of steps, Mamba 2 only a bias. */
+/** Names of a Mamba mixer's tensors, but for step sizes: Mamba 1 has a projection for them, Mamba 2 only a bias. */
 const mambaNames = (mixer: string) => ({
   ssm_in: `${mixer}.in_proj`,
   ssm_conv1d: `${mixer}.conv1d`,
@@ -16,7 +16,7 @@ const mambaNames = (mixer: string) => ({
 const mamba1Names = (mixer: string) => ({ ...mambaNames(mixer), ssm_dt: `${mixer}.dt_proj` });
 const mamba2Names = (mixer: string) => ({ ...mambaNames(mixer), ssm_dt: `${mixer}.dt_` });
 
-/** Names of an MLP's or experts' tensors, whose prefix is `part`. */
+/** Names of tensors of an MLP or of experts; `part` is their prefix. */
 const mlpNames = (part: string) => ({
   ffn_gate: `${part}.gate_proj`,
   ffn_up: `${part}.up_proj`,
@@ -36,7 +36,7 @@ function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number
 /** Configuration without head sizes: files of models without attention have 0 heads. */
 const noHeads = { num_key_value_heads: undefined, head_dim: undefined };
 
-/** Names of RWKV's low-rank pairs of matrices, and of the second one's bias. */
+/** Names of RWKV's low-rank pairs of matrices, and of the second matrix's bias. */
 const lowRankNames = (part: string) => ({
   [`time_mix_${part}0`]: `attn.${part}_lora.lora.2.bias.`,
   [`time_mix_${part}1`]: `attn.${part}_lora.lora.0`,
@@ -104,7 +104,7 @@ const nemotronKeys: GgufFamily["config"] = (values, gguf) => {
   };
 };
 
-/** Reads Mamba 2's sizes as Granite and Falcon name them. */
+/** Returns Mamba 2's sizes under the configuration keys of Granite and Falcon. */
 function hybridKeys(values: GgufValues) {
   const { heads, headDim } = mamba2Heads(values);
   return {
@@ -206,7 +206,7 @@ export const recurrentFamilies: readonly (readonly [string, GgufFamily])[] = [
       config: lfmKeys,
     },
   ],
-  // Also Falcon Mamba.
+  // Includes Falcon Mamba.
   [
     "mamba",
     {

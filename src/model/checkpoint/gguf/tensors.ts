@@ -49,7 +49,7 @@ function flat(stored: StoredTensor): StoredTensor {
 
 const scratch = new Scratch();
 
-/** Restores A_log from the file's exp(A_log), which is negative in most families. */
+/** Restores A_log: the file has exp(A_log), in most families negated. */
 function logarithms(stored: StoredTensor): StoredTensor {
   const columns = stored.shape.at(-1) ?? 1;
   const shape = columns === 1 ? [sizeOf(stored.shape)] : stored.shape;

@@ -1,7 +1,7 @@
 // Assembles or reorders tensors. Nothing is copied before it is read.
 import type { StoredTensor } from "./tensor.ts";
 
-/** Bytes read at a time, if only some of their rows are wanted. */
+/** Bytes read at a time by `everySecond`, which keeps half of them. */
 const PIECE_BYTES = 2 ** 20;
 
 /** Stacks tensors of one shape along a new first axis. */
@@ -17,7 +17,7 @@ export function joinedExperts(name: string, parts: readonly StoredTensor[]): Sto
   return inTurn(name, parts, shape, parts[0]!.bytes / experts);
 }
 
-/** Makes a tensor that alternates runs of bytes from each part. */
+/** Makes a tensor that takes `run` bytes from each part in turn. */
 function inTurn(
   name: string,
   parts: readonly StoredTensor[],
@@ -95,7 +95,7 @@ export function everySecond(
       const piece = new Uint8Array(2 * rows * unit);
       stored.read(2 * row * unit, piece);
       for (let i = 0; i < rows; i++) {
-        // Skips bytes within the first row, because the first and the last may be read in part.
+        // Copies only the requested bytes of this row: a read may begin and end within a row.
         const at = (row + i) * unit;
         const [from, to] = [Math.max(at, offset), Math.min(at + unit, end)];
         const source = (2 * i + first) * unit - at;
@@ -107,8 +107,8 @@ export function everySecond(
 }
 
 /**
- * Concatenates runs of a tensor's rows. `rows` is the number of rows before, over all leading axes; `shape` is that
- * of the result.
+ * Concatenates runs of rows of `stored`. `rows` is its number of rows, counted over all leading axes; `shape` is the
+ * result's shape.
  */
 export function runsOf(
   name: string,
@@ -178,7 +178,7 @@ export function columnsOf(
   };
 }
 
-/** Returns the runs of columns whose input, given by `order`, is within this run of inputs. */
+/** Returns runs of columns whose input is in the run (first, count). `order` lists the input of each column. */
 export function columnsThatTake(order: Uint32Array, { first, count }: RowRun): RowRun[] {
   const runs: RowRun[] = [];
   for (const [column, input] of order.entries()) {
@@ -202,7 +202,7 @@ export function transposed(
   const [matrices, rows, columns] = stored.shape as [number, number, number];
   const unit = stored.bytes / (matrices * rows * columns);
   const lineBytes = rows * unit;
-  /** Returns `count` columns, from `column` on, as lines. */
+  /** Returns `count` columns, from `column` on, each as contiguous bytes. */
   const lines = (matrix: number, column: number, count: number) => {
     const made = new Uint8Array(count * lineBytes);
     const piece = new Uint8Array(((count - 1) * step + 1) * unit);
