@@ -1,6 +1,6 @@
-// EBNF grammars sent by clients. xgrammar parses them, and the parsed rules are rewritten into a form that it compiles
-// correctly (see alternatives.ts). It also confuses a character of a class with the character's bytes, and an
-// alternative that begins with a loop with the text after the loop.
+// EBNF grammars sent by clients. xgrammar parses them, and the parsed rules are rewritten so that it compiles them
+// correctly (see alternatives.ts). Two more of its faults are avoided: classes beyond ASCII, which it matches by
+// byte, are rejected, and the empty rule `end` is put before each loop, because no alternative may begin with a loop.
 import { Grammar } from "@mlc-ai/web-xgrammar";
 import { type Alternative, alternativesRule, textParts } from "./pattern/alternatives.ts";
 
@@ -55,12 +55,12 @@ function unescaped(text: string): string {
   });
 }
 
-/** Adds a reference to `end` to an alternative without references, because xgrammar inlines rules of only text. */
+/** Appends the empty rule `end` to an alternative that names no rule: xgrammar would inline a rule of only text. */
 function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }
 
-/** Prints a rule. Alternatives that begin with a class get a helper rule: others may begin with its characters. */
+/** Prints a rule. Alternatives that begin with a class move to helper rules, because others may begin like them. */
 function printRule(name: string, all: readonly Alternative[], follow?: string): string {
   const groups = Map.groupBy(all, ([first]) => (first?.startsWith("[") ? first : ""));
   if (groups.size === 1) return alternativesRule(name, all, follow);

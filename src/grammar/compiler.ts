@@ -21,7 +21,7 @@ const MAX_VOCABULARIES = 4;
 
 export class Compiler {
   readonly #maxBytes: number;
-  /** Compilers by vocabulary and compiled grammars; both maps are in LRU order, the least recently used first. */
+  /** `#compilers`: one per vocabulary; `#kept`: compiled grammars. Both in LRU order, least recently used first. */
   readonly #compilers = new Map<string, Promise<GrammarCompiler>>();
   readonly #kept = new Map<string, Kept>();
   #bytes = 0;

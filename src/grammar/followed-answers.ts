@@ -1,4 +1,4 @@
-// The constrained answers of one link to the engine, each with a matcher that writes its next token mask.
+// Grammar-constrained answers of one engine connection; each answer's matcher writes its next token mask.
 import { type Grammar, MASK_FAILED, MASK_HEADER, type ToMatchers } from "./grammar.ts";
 
 /** The methods of xgrammar's matcher that are used here. */

@@ -1,4 +1,4 @@
-// Errors of grammars on the main thread.
+// Errors that the main thread reports for grammars.
 import type { ErrorAnswer } from "../error-answer.ts";
 
 /** The grammar cannot be compiled; the error's message is for the client that sent the grammar. */
@@ -20,7 +20,7 @@ export class GrammarsBusyError extends Error {
   }
 }
 
-/** A serving thread failed twice on a grammar that compiled in its trial. */
+/** A serving thread failed twice on a grammar that had compiled before, on a trial thread. */
 export class GrammarThreadError extends Error {
   override name = "GrammarThreadError";
   readonly answer: ErrorAnswer = {

@@ -50,8 +50,8 @@ export type ToMatchers =
   | { kind: "close"; id: number };
 
 /**
- * Allocates a token mask in shared memory. Its header is one plus the number of accepted tokens that the mask
- * follows, or MASK_FAILED; then comes one bit per token of the vocabulary.
+ * Allocates a token mask in shared memory: a header, then one bit per token of the vocabulary. The header counts the
+ * masks written so far (one more than the accepted tokens), or is MASK_FAILED.
  */
 export function makeMask(size: number): SharedArrayBuffer {
   return new SharedArrayBuffer(MASK_HEADER + Math.ceil(size / 32) * 4);

@@ -1,6 +1,6 @@
 // The main thread's side of grammars. A client's grammar is first compiled on a trial thread, with limits on time and
-// memory. Only a grammar that compiled there is passed to a serving thread of the engine. Keys are spread over several
-// serving threads ("lanes"), because a thread that compiles or computes a mask delays all its other masks.
+// memory. Only a grammar that compiled there is passed to a serving thread of the engine. API keys are spread over
+// several serving threads ("lanes"), because a thread that compiles or computes a mask delays all its other masks.
 import { createHash } from "node:crypto";
 import type { Grammar } from "./grammar.ts";
 import { GrammarError, GrammarThreadError } from "./grammar-error.ts";
@@ -23,7 +23,7 @@ export type GrammarLimits = {
 };
 
 const grammarLimits: GrammarLimits = {
-  // The tools of a coding agent take about 2 s, or 6 with a large vocabulary; several times that on a busy machine.
+  // Compiling a coding agent's tools takes about 2 s, or 6 s with a large vocabulary; several times that under load.
   compileMs: 15_000,
   serveMs: 30_000,
   characters: 256 * 1024,
@@ -105,7 +105,7 @@ export class Grammars {
     if (this.#proven.size > MAX_PROVEN) this.#proven.delete(oldest!);
   }
 
-  /** Compiles on the serving thread. The trial succeeded, so a failure is the thread's, which is then replaced. */
+  /** Compiles on the serving thread. If that fails after a successful trial, ends the thread and returns false. */
   async #serve(grammar: Grammar, lane: number, signal: AbortSignal | undefined): Promise<boolean> {
     const thread = this.servingThread(lane);
     try {

@@ -24,13 +24,13 @@ import { StringRules } from "./schema/strings.ts";
 
 export type SchemaGrammar = {
   grammar: string;
-  /** First keyword that the grammar does not enforce; all other enforceable keywords are enforced. */
+  /** First keyword that the grammar does not enforce. Keywords after it are still enforced where possible. */
   fault: SchemaFault | undefined;
-  /** Number of expensive rules: each takes 10 to 30 ms to compile for 49,000 tokens. */
+  /** Cost in units of an expensive rule, which takes 10 to 30 ms to compile for a vocabulary of 49,000 tokens. */
   cost: number;
 };
 
-/** Converts a schema to a grammar. Grammars that are compiled together share a budget, of which `maxCost` is left. */
+/** Converts a schema to a grammar. `maxCost`: the unspent cost budget of the grammars that are compiled together. */
 export function schemaGrammar(schema: unknown, maxCost: number = MAX_COST): SchemaGrammar {
   try {
     checkSize(schema);
@@ -87,7 +87,7 @@ class SchemaWriter {
   }
 
   write(): SchemaGrammar {
-    // The schema gets its own rule: the root rule ends with the text, so references to the schema must not target it.
+    // The schema gets its own rule, so that references do not lead to the root rule, which ends the whole text.
     const root: Rule = { choices: [[this.#value(this.#schema, "")]] };
     this.#book.finish();
     const { fault, cost } = this.#book;

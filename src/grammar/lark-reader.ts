@@ -48,7 +48,7 @@ export type LarkNode =
 
 export type LarkGrammar = {
   rules: ReadonlyMap<string, LarkNode>;
-  /** Terminals that are allowed between any two others. */
+  /** Terminals of %ignore, which are allowed between any two other terminals. */
   ignored: readonly LarkNode[];
 };
 
@@ -134,8 +134,8 @@ export class LarkReader {
   #rule(): void {
     while (this.#eat("?") || this.#eat("!"));
     const name = this.#take("name");
-    // Skips the priority of a terminal: priorities choose between terminals that match the same text; here both
-    // match.
+    // Skips the priority of a terminal. Priorities choose between terminals that match the same text; in a regular
+    // expression, both match.
     if (this.#eat(".")) this.#take("number");
     this.#need(":");
     if (this.#rules.has(name)) throw new LarkError(`has two rules ${name}`);

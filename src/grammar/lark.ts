@@ -65,7 +65,7 @@ class PatternWriter {
     }
   }
 
-  /** Joins patterns until they are too large, node by node: thousands of nodes may name the same large rule. */
+  /** Joins the nodes' patterns. Each step checks the length: thousands of nodes may name the same large rule. */
   #joined(nodes: readonly LarkNode[], inTerminal: boolean, separator: string): string {
     let joined = "";
     for (const [i, node] of nodes.entries()) {

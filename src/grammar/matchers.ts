@@ -18,8 +18,8 @@ export type Matcher = {
   /** Whether the next mask has not arrived yet but still may. */
   readonly isLate: boolean;
   /**
-   * Returns one bit per token that may follow all accepted tokens; no bits if the grammar has failed. Blocks until
-   * the mask arrives; returns undefined if the deadline passes first.
+   * Returns a bit mask of the tokens that may come next, all zeros if the grammar has failed. Blocks until the mask
+   * arrives; returns undefined if the deadline passes first.
    */
   mask(deadlineMs: number): Uint32Array | undefined;
   /** Whether the grammar is incomplete, but no token of the vocabulary can continue the answer. */

@@ -28,7 +28,7 @@ let engine: MessagePort | undefined;
 let answers = new FollowedAnswers(open);
 let arrival = Promise.withResolvers<void>();
 
-/** First failure that xgrammar has printed: it prints the reason with a line of its source, and then throws. */
+/** First reason that xgrammar printed: on failure, it prints a position in its source and the reason, then throws. */
 let lastPrinted: string | undefined;
 console.error = (...printed: unknown[]) => {
   lastPrinted ??= /\.cc:\d+: (.*)/s.exec(printed.join(" "))?.[1];
@@ -47,7 +47,7 @@ for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
   if (order) {
-    // Kept, because another engine may take over the thread meanwhile, and its answers have the same ids.
+    // Kept, because another engine may connect meanwhile: its answers have the same ids as those of this engine.
     const own = answers;
     if (order.kind === "open") await load(order.grammar.vocabulary);
     await work(() => own.follow(order));
@@ -81,7 +81,7 @@ function serve(port: MessagePort): void {
   answers = new FollowedAnswers(open);
   engine = port;
   port.on("message", (message: ToMatchers) => {
-    // Messages that were sent before the port was closed may still arrive.
+    // Drops messages of a closed port, which may still arrive.
     if (port !== engine) return;
     orders.push(message);
     arrival.resolve();

@@ -1,7 +1,7 @@
 // The queue of trial compiles. A grammar requested by several clients is compiled once, and not at all once all
 // clients have left. Higher priority levels go first. Within a level, API keys are served round-robin, with at most
-// one running trial per key: a grammar waits for other keys only if there are at least as many of them as threads,
-// and then for at most one compile.
+// one running trial per key: a grammar waits for other keys only if these occupy all threads, and then for at most
+// one compile.
 import type { Grammar, Vocabulary } from "./grammar.ts";
 import { GrammarsBusyError } from "./grammar-error.ts";
 
@@ -132,7 +132,7 @@ export class TrialQueue {
   async #run(trial: Trial, thread: TrialThread): Promise<void> {
     const { grammar, abandoned, done } = trial;
     let hasFailed = false;
-    // Prepares another idle thread for the vocabulary before another key needs it.
+    // Loads the vocabulary on another idle thread as well, before another key needs it there.
     const onBegun = () => this.#idle[0]?.load(grammar.vocabulary);
     try {
       await thread.compile(grammar, abandoned.signal, onBegun);

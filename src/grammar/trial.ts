@@ -42,7 +42,7 @@ export class Trial implements TrialThread {
     } catch (error) {
       const isOver = thread.isBroken || thread.failures >= MAX_FAILURES || thread.pending > 0;
       if (isOver) await thread.end();
-      // An earlier grammar may have caused the failure, so it is retried on a new thread.
+      // An earlier grammar may have broken the thread, so this grammar is retried on a new one.
       if (hadFailures && thread.isBroken) return await this.compile(grammar, abandoned, onBegun);
       throw error;
     } finally {

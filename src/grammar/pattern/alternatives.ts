@@ -1,6 +1,6 @@
 // Rules whose alternatives all begin differently. If some alternatives share a prefix and others a suffix, xgrammar
-// merges distinct states and accepts texts that match no alternative: for "ccc", "abc" and "abb" also "ccb" (xgrammar
-// issue 618). Factoring out shared prefixes avoids that.
+// merges distinct states and accepts texts that match no alternative: given "ccc", "abc" and "abb", it also accepts
+// "ccb" (xgrammar issue 618). Factoring out shared prefixes avoids that.
 
 /** A sequence of parts in EBNF. */
 export type Alternative = readonly string[];
@@ -8,7 +8,7 @@ export type Alternative = readonly string[];
 /** Prints the EBNF rule of this name, with helper rules that factor out shared prefixes. */
 export function alternativesRule(name: string, all: readonly Alternative[], follow = ""): string {
   let [rules, count] = ["", 0];
-  // Groups of alternatives to print as rules; the alternatives of a group agree up to `from`.
+  // Groups of alternatives to print as rules. The alternatives of a group are equal before the index `from`.
   const pending = [{ own: name, some: all.map(splitLiterals), from: 0 }];
   for (const { own, some, from } of pending) {
     const groups = Map.groupBy(some, (each) => each[from]);
@@ -40,14 +40,14 @@ export function literal(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** Prints a class of bytes as ranges, because xgrammar treats a class of a single byte as a character. */
+/** Prints a class of bytes. A single byte is written twice, because xgrammar treats a class of one as a character. */
 export function byteClass(ranges: readonly (readonly [number, number])[]): string {
   const hex = (byte: number) => `\\x${byte.toString(16).padStart(2, "0")}`;
   const members = ranges.map(([from, to]) => `${hex(from)}${from === to ? "" : "-"}${hex(to)}`);
   return `[${members.join("")}]`;
 }
 
-/** Part of each byte, made once: choices may have a quarter of a million bytes. */
+/** The EBNF part of each byte value, made once: the texts to choose from may have a quarter of a million bytes. */
 const byteParts = Array.from({ length: 256 }, (_, byte) => {
   const char = String.fromCharCode(byte);
   return /[ -~]/.test(char) ? literal(char) : byteClass([[byte, byte]]);

@@ -7,7 +7,7 @@ export type Automaton = readonly State[];
 export type State = { accepts: boolean; edges: readonly Edge<number>[] };
 export type Edge<T> = { range: Range; target: T };
 
-/** Maximum number of edges examined; an automaton that needs more is returned as it is. */
+/** Maximum number of edges examined; an automaton that needs more is returned without minimizing it. */
 const MAX_STEPS = 200_000;
 
 /** Minimizes a DFA with Moore's algorithm: refines groups of equivalent states until they are stable. */

@@ -345,7 +345,7 @@ function determinize(node: Node, work: Work): Automaton {
     nfa.edges[state]!.push({ ranges: [[BEGIN, END]], target: state });
   }
   nfa.addEpsilon(nfa.build(node, start), found);
-  // A match is final: any text may follow it.
+  // After a match any text may follow, so the state `found` replaces all others.
   const settled = (states: number[]) => (states.includes(found) ? [found] : states);
   const after = (states: readonly number[], code: number) => settled(nfa.after(states, code));
   /** Takes the pseudo-character `end` repeatedly: several anchors in a row match at the same position. */
@@ -493,7 +493,7 @@ export function regexGrammar(source: string): string {
   }
 }
 
-/** Writes escapes of punctuation, and braces that are no counts, as \x codes: other dialects allow both. */
+/** Writes escaped punctuation, and braces outside quantifiers, as \x codes: the flag `u` forbids some of them. */
 function withoutNeedlessEscapes(source: string): string {
   const code = (char: string) => `\\x${char.charCodeAt(0).toString(16).padStart(2, "0")}`;
   return source

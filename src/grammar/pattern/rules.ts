@@ -26,7 +26,7 @@ export function printRules(root: Rule): string | undefined {
   const print = (part: Part): string => {
     return typeof part === "string" ? part : names.getOrInsert(part, `r${names.size}`);
   };
-  // xgrammar inlines a rule of plain text that begins an alternative, which may create a shared prefix.
+  // Rules that begin an alternative: if one is plain text, xgrammar inlines it, which may create a shared prefix.
   const leading = new Set(
     [...all].flatMap(({ choices }) => (choices.length > 1 ? choices.map(([first]) => first) : [])),
   );

@@ -21,7 +21,7 @@ export function arrayChoices(
     return i === 0 ? [rule] : ['", "', rule];
   });
   const count = prefix.length;
-  // Further items are forbidden if a tuple does not mention them, unless its minimum length needs them.
+  // Items beyond a tuple (prefixItems) are forbidden if no keyword mentions them, unless minItems requires them.
   const unsaid = count === 0 || min > count;
   const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
   const item = value(rest, `${at}/items`);

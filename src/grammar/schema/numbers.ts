@@ -48,7 +48,7 @@ export function numberChoices(book: RuleBook, schema: Schema, at: string): Part[
   return any;
 }
 
-/** Writes the numbers of one sign. `near` and `far`: the bounds nearer to and farther from zero. */
+/** Writes rules for the numbers of one sign. `near` and `far`: the bounds nearer to and farther from zero. */
 function magnitudes(
   book: RuleBook,
   sign: 1 | -1,
@@ -112,7 +112,7 @@ function digits(
   });
 }
 
-/** Multiplies a number by a power of ten, exactly, from its shortest decimal. */
+/** Returns value * 10^power, rounded down, and whether that is exact. The value counts as its shortest decimal. */
 function scaled(value: number, power: number): { floor: bigint; isExact: boolean } {
   const [mantissa, exponent] = value.toExponential().split("e") as [string, string];
   const [whole, fraction = ""] = mantissa.split(".") as [string, string?];

@@ -3,7 +3,7 @@ import type { Part, Rule } from "../pattern/rules.ts";
 import { asserts, isAssertion, isObject, keywordsOf, type Schema, without } from "./keywords.ts";
 import type { SchemaParts } from "./parts.ts";
 
-/** `others`: schema of unnamed properties' values, false if these are forbidden; `key`: rule of their keys. */
+/** `others`: schema for the values of unnamed properties, false if none may exist; `key`: rule for their names. */
 type Properties = {
   names: ReadonlyMap<string, unknown>;
   required: ReadonlySet<string>;
@@ -16,7 +16,7 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const { names, required, others, key } = propertiesOf(parts, schema, at);
   const { min, max } = reader.counts(schema, "Properties", at);
   if (required.size > max || min > max) return [];
-  // If the required properties fill the object, optional ones are dropped.
+  // If the required properties alone reach maxProperties, the optional ones are dropped.
   const listed = [...names].filter(([name]) => max > required.size || required.has(name));
   if (listed.length > max) book.refuse("maxProperties", at, "cannot be enforced with so many");
   const isFull = min === names.size && others === false;
@@ -27,8 +27,8 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const other: Part[] = [key, '": "', value(others, `${at}/additionalProperties`)];
   const more = book.ruleOf([['", "', ...other]]);
 
-  // Built from the last property to the first: `after` is the rest of an object, `first` is an object that begins
-  // here.
+  // Built from the last property to the first. `after`: the rest of an object that has a member already; `first`: the
+  // rest of one without members.
   let after: Part[] = [book.upTo(more, room), '"}"'];
   const alone: Part[][] = min === 0 ? [['"}"']] : [];
   if (room > 0) alone.push([...other, book.upTo(more, room - 1), '"}"']);

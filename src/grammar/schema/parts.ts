@@ -8,6 +8,6 @@ export type SchemaParts = {
   book: RuleBook;
   reader: SchemaReader;
   strings: StringRules;
-  /** Returns the rule of any value that a schema allows. */
+  /** Returns the rule that matches every value that a schema allows. */
   value(schema: unknown, at: string): Rule;
 };

@@ -16,11 +16,11 @@ import {
 import type { Counts, RuleBook } from "./rule-book.ts";
 
 const MAX_REFERENCES = 64;
-/** Maximum of a count above which it is unlimited, and minimum (MAX_LEAST) above which it is not enforced. */
+/** Larger upper bounds (MAX_COUNT) count as unlimited; larger lower bounds (MAX_LEAST) are refused, not enforced. */
 const MAX_COUNT = 1_000_000;
 const MAX_LEAST = 1000;
 
-/** Pairs of keywords: the first applies to whatever the second of the same schema does not name. */
+/** Pairs of keywords: the first applies to the members that the second, in the same schema, does not name. */
 const scopes = [
   ["additionalProperties", "properties"],
   ["patternProperties", "properties"],
@@ -32,7 +32,7 @@ export class SchemaReader {
   readonly #root: unknown;
   readonly #book: RuleBook;
   readonly #merged = new Map<string, Schema>();
-  /** Cached members of objects along references, because thousands of references may share a path. */
+  /** Members of the objects that references pass through, cached because thousands of references may share a path. */
   readonly #members = new Map<unknown, Map<string, unknown>>();
 
   constructor(root: unknown, book: RuleBook) {

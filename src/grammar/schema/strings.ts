@@ -24,7 +24,7 @@ const NOTHING = '"\\x01"';
 
 /** Maximum characters of a token within a string of bounded length. */
 const WINDOW = 16;
-/** Prefix length up to which keys are told from property names; keys that share more are excluded. */
+/** Prefix length up to which keys are compared with property names; keys with a longer common prefix are excluded. */
 const MAX_PREFIX = 8;
 
 /** Characters that may be unescaped in a string. */
@@ -66,7 +66,7 @@ export class StringRules {
     return this.#book.ruleOf([[QUOTE, this.#keyRestExcept(codes, 0)]]);
   }
 
-  /** Writes the rest of a key; single characters, which compile fast, while it may still become a name. */
+  /** Writes the rest of a key, in single characters (which compile fast) as long as it may still become a name. */
   #keyRestExcept(names: readonly (readonly number[])[], depth: number): Rule {
     return this.#book.rule(names, () => {
       const rest: Rule = this.#book.rule(
@@ -105,7 +105,7 @@ export class StringRules {
     return choices;
   }
 
-  /** Writes a character's bytes; trailing ones of any value become a rule that all characters share. */
+  /** Writes a character's bytes. Trailing bytes that may have any value become a rule shared by all characters. */
   #bytes(bytes: readonly Range[]): Part[] {
     const last = bytes.findLastIndex(([from, to]) => from !== 0x80 || to !== 0xbf);
     const head = bytes.slice(0, last + 1).map((range) => byteClass([range]));
