@@ -10,7 +10,7 @@ export type Embedding = {
 };
 
 const PoolingConfig = z.object({
-  /** Newer versions of sentence-transformers write this one; older ones write a flag per mode. */
+  /** Set by newer versions of sentence-transformers; older versions write a flag per mode instead. */
   pooling_mode: z.string().optional(),
   pooling_mode_lasttoken: z.boolean().optional(),
   pooling_mode_mean_tokens: z.boolean().optional(),

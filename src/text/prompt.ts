@@ -102,7 +102,7 @@ function userTextGuard(tokens: readonly string[]): Guard {
   };
 }
 
-/** Removes the marks; returns the offsets at which control tokens stay text. */
+/** Removes the marks that guard user text; returns the offsets at which control tokens stay text. */
 function unguard(rendered: string): { text: string; plainAt: Set<number> } {
   const plainAt = new Set<number>();
   let text = "";

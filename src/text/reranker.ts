@@ -89,7 +89,7 @@ function namedTokens(text: ReadText, tokenizer: Tokenizer): ScoreTokens | undefi
   return { yes: data!.true_token_id, no: data!.false_token_id ?? undefined };
 }
 
-/** Returns the tokens "yes" and "no" if the prompt asks for either; otherwise undefined. */
+/** Returns the tokens "yes" and "no" if the template asks for "yes or no"; otherwise undefined. */
 function yesAndNo(template: string, tokenizer: Tokenizer): ScoreTokens | undefined {
   const [yes, no] = [tokenizer.idOf("yes"), tokenizer.idOf("no")];
   const isAsked = /\byes\W+or\W+no\b/.test(template);

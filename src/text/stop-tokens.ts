@@ -1,4 +1,4 @@
-// Collects the tokens that end a generation. Several files of a model may name some, and none names all.
+// Collects the tokens that end a generation from several files of a model: each may name some, none names all.
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
 

@@ -34,7 +34,7 @@ export type EncodedWork = {
 };
 
 const ENDING_CHARS = 256;
-/** Estimated characters of a value besides its text. */
+/** Estimated cost of each value in addition to its text, in characters. */
 const CHARS_PER_VALUE = 16;
 /** Estimated characters that the template adds around a pair. */
 const CHARS_PER_PAIR = 512;

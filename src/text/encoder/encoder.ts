@@ -48,13 +48,13 @@ export class EncoderThreadError extends Error {
   };
 }
 
-/** Maximum size that is encoded on the main thread: a few milliseconds of work. */
+/** Maximum characters of work that is encoded on the main thread: a few milliseconds. */
 const SHORT = 2 ** 13;
 /** Maximum queued characters, in total and per key. */
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
-/** Characters of work above which garbage is collected (concurrently) once the work is sent. */
+/** After sending work with more characters to the thread, the main thread starts a concurrent garbage collection. */
 const COLLECTED_ABOVE = 2 ** 20;
 
 type Job = Client & {

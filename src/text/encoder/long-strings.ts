@@ -3,7 +3,7 @@
 
 const LONG = 2 ** 16;
 
-/** Replaces each long string by its index as a bigint, which JSON lacks; appends the strings to `long`. */
+/** Replaces each long string by its index in `long` (where it is appended), as a bigint: JSON has none. */
 export function takeOut(value: unknown, long: string[]): unknown {
   return mapped(value, (item) => {
     if (typeof item !== "string" || item.length < LONG) return item;
@@ -21,7 +21,7 @@ function mapped(value: unknown, of: (leaf: unknown) => unknown): unknown {
   if (Array.isArray(value)) return value.map((item) => mapped(item, of));
   const entries = Object.entries(value);
   const items = entries.map(([, item]) => mapped(item, of));
-  // Returns an unchanged value itself: building an object costs more than comparing its entries.
+  // Returns an object without changes itself: comparing its entries costs less than building a new one.
   if (items.every((item, i) => item === entries[i]![1])) return value;
   return Object.fromEntries(entries.map(([key], i) => [key, items[i]]));
 }

@@ -1,6 +1,6 @@
-// Finds the prefixes ("heads") of a rendered chat that other chats may share: up to the end of the system prompt and
-// tools, and up to the last user message. Only the template knows the text around a message, so the chat is rendered
-// again up to a user message with different content: the common prefix of both renderings is shareable.
+// Finds the prefixes ("heads") of a rendered chat that other chats may share: up to the first user message (system
+// prompt and tools), and up to the last one. Only the template knows the text around a message, so the chat is
+// rendered again, ending in that message with other content: the heads are what both renderings have in common.
 import { type ChatInput, type ChatMessage, TemplateError } from "./template.ts";
 
 const COMPARED_CHARS = 4096;

@@ -130,14 +130,14 @@ export class BudgetedInterpreter extends Interpreter {
     const args = (node.filter?.args ?? []).map(valueOf);
     for (const arg of args) this.#chargeWhole(arg);
     const made = own(operand, args);
-    // Forgets the operands, because the library evaluates them again.
+    // Without a result, the library evaluates the operands again, so they are forgotten here.
     if (!made) this.#frame!.operands.length = 0;
     return made;
   }
 
   /** Replaces the library's result by Python's where they differ and models' templates depend on it. */
   #corrected({ node, operands, receiver }: Frame, found: Value | undefined): Value {
-    // The library returns undefined for first and last of an empty list.
+    // For an empty list, the library's filters `first` and `last` return JavaScript's undefined.
     const value = asNumber(found ?? runtimeValue(undefined));
     const [first] = operands;
     if (!first) return value;
@@ -166,7 +166,7 @@ export class BudgetedInterpreter extends Interpreter {
       }
       case "BinaryExpression":
         if (parent.operator?.value === "~") return this.#text(value);
-        // The library throws on a membership test of a list in a list.
+        // The library throws on a membership test of a list in a list, so the tested list is disguised as a text.
         return isMember(parent, child) && value.type === "ArrayValue" ? keyOf(value) : value;
       case "For":
         if (child !== parent.iterable && child !== parent.iterable?.lhs) return value;
@@ -322,7 +322,7 @@ export class BudgetedInterpreter extends Interpreter {
     const inside: unknown = value.value;
     if (inside instanceof Map) {
       for (const [key, item] of inside as Map<string, Value>) {
-        // A key may be a number in disguise (`keyOf`).
+        // A key may be a number in spite of its type (`keyOf`).
         this.spend((factor * String(key).length) / CHARS_PER_STEP);
         this.#chargeWhole(item, factor, perLevel, depth + 1);
       }

@@ -158,7 +158,7 @@ type TextMethod = (
   spend: (chars: number) => void,
 ) => unknown;
 
-/** Cost of finding an occurrence, in produced characters. */
+/** Cost of each occurrence that `count` finds, as a number of produced characters. */
 const FOUND_CHARS = 16;
 
 const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>([
@@ -201,7 +201,7 @@ const textMethods: ReadonlyMap<string, TextMethod> = new Map<string, TextMethod>
   ],
 ]);
 
-/** Returns the attribute that Python finds, where the library finds another one or none. */
+/** Returns the attribute as Python finds it: dict methods before keys, and str methods that the library lacks. */
 export function attribute(
   object: Value,
   name: string,

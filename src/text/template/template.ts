@@ -93,7 +93,7 @@ const MAX_SOURCE = 128 * 1024;
 const MAX_BLANKS = 512;
 const MAX_MESSAGE = 500;
 const BASE_STEPS = 500_000;
-/** Budget per step of input size: a legitimate template reads each message at most a few dozen times. */
+/** Work budget per step of input size (`stepsOf`): real templates read a message at most a few dozen times. */
 const STEPS_PER_INPUT_STEP = 48;
 /** Mark for the end of the last message, made of noncharacters. A space is written after it, to detect trimming. */
 const CUT = "\uFDD0\uFDD3";
@@ -190,7 +190,7 @@ function run(
   }
 }
 
-/** Returns a string as it is; rejects other values, because serializing them might take too long. */
+/** Returns a string unchanged; rejects other values, because serializing them might take too long. */
 function stringOf(value: unknown): string {
   if (typeof value !== "string") throw new TypeError("expected a string");
   return value;

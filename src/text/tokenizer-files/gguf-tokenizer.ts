@@ -109,7 +109,7 @@ function readVocabulary(
   const added: AddedTokenJson[] = [];
   tokens.forEach((content, id) => {
     const type = types?.[id];
-    // Converters fill gaps with duplicates; the first one is the real token.
+    // Converters fill gaps in the ids with duplicate texts; the first id of a text is the real token.
     if (!ids.has(content)) ids.set(content, id);
     if (type === CONTROL || type === UNKNOWN) added.push({ id, content, special: true });
     else if (type === USER_DEFINED) added.push({ id, content, special: false });

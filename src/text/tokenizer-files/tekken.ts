@@ -1,4 +1,4 @@
-// Mistral's tekken.json: ranked byte sequences as in tiktoken, with ids after the control tokens.
+// Mistral's tekken.json: byte sequences, ranked as in tiktoken. Control tokens have the first ids, ranks follow.
 import { z } from "zod";
 import { LoadError } from "../../files/load-error.ts";
 import type { Tokenizer } from "../tokenizer/tokenizer.ts";

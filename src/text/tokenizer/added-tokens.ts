@@ -10,7 +10,7 @@ export type Segment = { start: number; end: number } & (
 /** Where control tokens are parsed: nowhere, everywhere, or everywhere except at these offsets. */
 export type ControlTokens = "text" | "parse" | { readonly parseExceptAt: ReadonlySet<number> };
 
-/** Whether a token is a control token. Some models do not flag <｜User｜> as special: the brackets tell. */
+/** Whether a token is a control token. Brackets suffice: some models do not flag <｜User｜> as special. */
 export function isControlToken(token: AddedTokenJson): boolean {
   return token.special === true || /^<[|｜].*[|｜]>$/s.test(token.content);
 }
@@ -23,7 +23,7 @@ const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
 const ENDS_IN_WORD = new RegExp(`${WORD}$`, "u");
 const STARTS_WITH_WORD = new RegExp(`^${WORD}`, "u");
 
-/** Builds the search for added tokens. `tokens`: by the text to search for (raw or normalized content). */
+/** Builds the search for added tokens. `tokens`: each under the text to search for (raw or normalized content). */
 export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedTokens {
   const plain = [...tokens].filter(([, token]) => !isControlToken(token)).map(([text]) => text);
   const findAny = matcher([...tokens.keys()], "g");

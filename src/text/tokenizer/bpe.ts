@@ -63,7 +63,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   let previous = new Int32Array(64);
   const heap: number[] = [];
 
-  /** Appends the symbols of a text. Returns whether the last character is unknown; `afterUnk`: the one before. */
+  /** Appends a text's symbols; returns whether it ends in an unknown character. `afterUnk`: the text before did. */
   function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
     let isUnk = afterUnk;
     for (let at = 0; at < text.length; ) {

@@ -136,7 +136,7 @@ function write(code: number, units: Uint16Array, at: number): number {
   return at + unitsOf(code);
 }
 
-/** Whether `second` sorts before `first`. */
+/** Whether canonical order puts `second` before `first`. */
 function swaps(first: string, second: string): boolean {
   return (first + second).normalize("NFD") !== first + second;
 }

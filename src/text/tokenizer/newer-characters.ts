@@ -9,5 +9,5 @@ const ranges = `
 
 const escaped = ranges.trim().replace(/\w+/g, "\\u{$&}").replace(/\s+/g, "");
 
-/** Matches runs of all other characters. */
+/** Matches runs of the characters that are outside `ranges`. */
 export const OLDER_CHARACTERS = new RegExp(`[^${escaped}]+`, "gu");

@@ -1,5 +1,5 @@
-// Normalizes text as tokenizer.json says, with the library's steps. Long texts are normalized in parts, cut where the
-// step has no context across the cut: on a whole text, some steps take many times its memory.
+// Normalizes text as tokenizer.json says, with the library's steps. Some steps take many times the memory of their
+// text, so long texts are normalized in parts, cut where the step does not look across the cut.
 import { SequenceNormalizer } from "@huggingface/tokenizers";
 import { withOrderedMarks } from "./combining-marks.ts";
 import { OLDER_CHARACTERS } from "./newer-characters.ts";
@@ -23,8 +23,8 @@ const LOCAL_STEPS: ReadonlySet<string> = new Set([
   "Precompiled",
 ]);
 
-// Matches characters that end the context of such a step, and are never combined with the character before: excludes
-// combining marks, Hangul jamo, sigma, and characters that Unicode ignores around letters.
+// Matches a character that LOCAL_STEPS do not look across, and that never combines with the one before.
+// Excluded: combining marks, Hangul jamo, sigma, and characters that Unicode ignores around letters.
 const PLAIN =
   "(?![Σσς])[\\p{Lu}\\p{Ll}\\p{Nd} \\t\\r\\n!-&(-\\-/;-@\\[-\\]_{-~\\u3041-\\u3096\\u30A1-\\u30FA" +
   "\\u4E00-\\u9FFF\\uAC00-\\uD7A3\\u{1F300}-\\u{1F3FA}\\u{1F400}-\\u{1FAFF}]";
@@ -60,7 +60,7 @@ function stepsOf(config: NormalizerJson): NormalizerJson[] {
 }
 
 function normalizerStep(config: NormalizerJson, partChars: number): Normalizer {
-  // The library's types list the normalizers by name; it rejects unknown names at run time.
+  // The library's type lists the known normalizers. A name outside that list is rejected by the library at run time.
   type Listed = ConstructorParameters<typeof SequenceNormalizer>[0]["normalizers"][number];
   const library = new SequenceNormalizer({ type: "Sequence", normalizers: [config as Listed] });
   const isLocal = LOCAL_STEPS.has(config.type);

@@ -38,7 +38,7 @@ export function preTokenizer(config: PreTokenizerJson | null | undefined): {
   const isByteLevel = steps.at(-1)?.type === "ByteLevel";
   const cuts = steps.map((step, i) => {
     const cut = preTokenizerStep(step);
-    // If ByteLevel is the last step, pieces are spelled only when they are encoded.
+    // A final ByteLevel step is left to `spell`, which spells a piece only when it is encoded.
     return step.type === "ByteLevel" && i < steps.length - 1 ? spelled(cut) : cut;
   });
   return { cut: sequence(cuts), spell: isByteLevel ? byteSpelling : (text) => text };
@@ -95,7 +95,7 @@ function sequence(steps: readonly PreTokenizer[]): PreTokenizer {
   }, first);
 }
 
-/** Faster equivalents: only a run's first whitespace can start a match; trying each would be quadratic. */
+/** Patterns and faster equivalents. Trying each blank of a run is quadratic; only the first can start a match. */
 const LINEAR: Readonly<Record<string, string>> = { "\\s+$": "(?<!\\s)\\s+$" };
 
 /** Compiles a pattern; the library's class translates Oniguruma's syntax to JavaScript. */
@@ -136,7 +136,7 @@ function split(pattern: PatternJson, behavior: SplitBehavior, invert = false): P
   };
 }
 
-/** Yields the matching and non-matching parts of the text in order, each by its end. */
+/** Yields the matching and non-matching parts of the text in order, each by its end offset. */
 function* partsOf(
   text: string,
   regex: RegExp,

@@ -19,7 +19,7 @@ export interface AddedTokenJson {
   rstrip?: boolean;
 }
 
-/** The library validates the fields of each type. */
+/** The options have no types here: @huggingface/tokenizers validates them for each type of normalizer. */
 export type NormalizerJson = { type: string; [option: string]: unknown };
 
 export type PreTokenizerJson =
@@ -121,7 +121,7 @@ export interface TokenizerConfigJson {
   added_tokens_decoder?: Readonly<Record<string, Omit<AddedTokenJson, "id">>>;
   add_bos_token?: boolean;
   add_eos_token?: boolean;
-  /** If false, SentencePiece prepends ▁ only to the input, not after each control token. */
+  /** If false, SentencePiece prepends ▁ only at the start of the input, not after each control token. */
   legacy?: boolean | null;
   chat_template?: string | readonly { name: string; template: string }[] | null;
 }

@@ -142,7 +142,7 @@ export function buildTokenizer(
 
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
-  // A piece that is longer than every token cannot be a token itself.
+  // Every piece that may be a token is encoded as a whole: only a piece longer than all tokens cannot be one.
   const wholePiece = Math.max(sizes.piece ?? WHOLE_PIECE, longest);
   const cache = new Map<string, readonly number[]>();
 
@@ -172,7 +172,7 @@ export function buildTokenizer(
     }
   }
 
-  /** Counts the ids from index `first` on, those of the last segment, that end at or before an offset in it. */
+  /** Counts the tokens of the last segment (ids from index `first` on) that end at or before an offset in it. */
   function countBefore(offset: number, segment: Segment, first: number, ids: TokenIds): number {
     if (segment.kind === "token") return 0;
     let bytes = Buffer.byteLength(segment.text.slice(0, offset - segment.start));

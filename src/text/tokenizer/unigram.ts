@@ -41,7 +41,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
   function* bestLengths(piece: string): Generator<void, Uint16Array | Uint32Array> {
     const { length } = piece;
     const lengths = new Lengths(length + 1);
-    // Ring buffer of the best scores, for the ends that a token from here can reach.
+    // Ring buffer of the best score at each end offset that a token starting here can reach.
     const reach = longest + 1;
     const best = new Float64Array(reach).fill(Number.NEGATIVE_INFINITY);
     best[0] = 0;
@@ -85,7 +85,7 @@ export function unigramModel(options: UnigramOptions): TokenModel {
 
   function* encode(piece: string, ids: TokenIds): Generator<void> {
     const lengths = yield* bestLengths(piece);
-    // Backtracks from the end: moves each length from its token's end to the token's start.
+    // Backtracks from the end: moves each token's length from the index of its end to the index of its start.
     let moved = 0;
     for (let end = piece.length; end > 0; ) {
       const length = lengths[end]!;
