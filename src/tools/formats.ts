@@ -66,7 +66,7 @@ const formats: readonly Row[] = [
   [llamaJson, "<|header_start|>", '"parameters": '],
 ];
 
-/** Formats for templates without tools, which instructions.ts describes in a message. */
+/** Formats for templates that do not support tools; instructions.ts describes the tools in a message instead. */
 const fallbacks: readonly Row[] = [
   [gemma, "<start_of_turn>"],
   // Phi 4 mini's template takes the tools from the system message.

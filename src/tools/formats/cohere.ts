@@ -37,7 +37,7 @@ function* read(calls: CallDraft[]): Reading<void> {
   yield* marker(yield* pastBlanks(), CLOSE);
 }
 
-/** Returns the grammar of a call to any of the tools: their calls share the beginning. */
+/** Returns the grammar of a call to any of the tools. It is one tag, because the calls of all tools begin alike. */
 function anyOf(tools: readonly Tool[]): TagFormat {
   const named = tools.map((tool): StructuralTagFormat => {
     const value = `", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `;

@@ -53,13 +53,13 @@ class HarmonyParser implements MessageParser {
   readonly #markers = new StringMatcher([START, ...ENDS]);
   #parts: MessagePart[] = [];
   #reading: Reading<Head> | undefined;
-  /** Text of the message's header, kept as long as a call may still turn out to be text. */
+  /** Text of the message's header, kept while a call may still turn out to be plain text. */
   #head = "";
   #kind: "content" | "reasoning" | "call" | "complete call" = "content";
   #name = "";
-  /** Text of a call that is not enforced, or a possible prefix of a marker. */
+  /** Text of a call that the grammar does not enforce, or a possible prefix of a marker. */
   #body = "";
-  /** Enforced call that is being read. */
+  /** The grammar-enforced call that is being read. */
   #call: { draft: CallDraft; reading: Reading<void> } | undefined;
   #hasText = false;
 
@@ -78,7 +78,7 @@ class HarmonyParser implements MessageParser {
   end(isCutOff: boolean): MessagePart[] {
     if (this.#call) return [];
     if (isCutOff) this.#cut();
-    // Drops an incomplete header, unless it may belong to a call that is not enforced.
+    // Drops an incomplete header, unless it may belong to a call that the grammar does not enforce.
     else if (!this.#reading) this.#close("");
     else if (this.#head.includes("to=") && !this.#isEnforced()) this.#add("content", this.#head);
     return this.#drain();

@@ -32,7 +32,7 @@ type Tags = Pick<ToolFormat, "thought"> & {
   close: string;
   markers?: readonly string[];
   key?: string;
-  /** Text between a call and the closing tag. */
+  /** Text between a call's JSON and the closing tag. */
   end?: string;
 };
 

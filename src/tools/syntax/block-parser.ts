@@ -1,6 +1,6 @@
-// Parses formats whose calls are blocks between other text. Calls of an enforced block are returned while they are
-// read, those of other blocks once the block is complete; a malformed block or one with an unknown tool is returned
-// as text.
+// Parses formats whose calls are blocks between other text. If the grammar enforces a block, its calls are returned
+// while they are read, otherwise once the block is complete. A malformed block or one with an unknown tool is
+// returned as text.
 
 import { StringMatcher } from "../../text/string-matcher.ts";
 import type {
@@ -131,7 +131,7 @@ class BlockParser implements MessageParser {
 
   readonly #isTool = (call: CallDraft): call is Call => this.#names.has(call.name);
 
-  /** Ends an incomplete block. Returns its partial calls; a block without any becomes text, or is dropped. */
+  /** Ends an unfinished block; returns its calls if dropped or enforced. A kept block without returned calls is text. */
   #giveUp(block: Block, isDropped: boolean): void {
     this.#block = undefined;
     if (isDropped || block.isEnforced) this.#addCalls(block);
@@ -139,7 +139,7 @@ class BlockParser implements MessageParser {
     else if (!block.begun) this.#add(block.text);
   }
 
-  /** Adds newly read calls and arguments of the block to the parts. */
+  /** Adds the block's newly read calls and arguments to the message's parts. */
   #addCalls(block: Block): void {
     const { calls } = block;
     for (const call of calls.slice(block.returned)) {

@@ -37,8 +37,8 @@ export type MessagePart =
 export type MessageParser = {
   push(text: string): MessagePart[];
   /**
-   * Flushes the buffer. `isCutOff`: the token limit ended the text, not the model. Markup in the buffer is then
-   * discarded, and calls in it that name their tools are returned as far as they go.
+   * Flushes the buffer. `isCutOff`: the token limit ended the text, not the model. Incomplete markup is then
+   * discarded, and an incomplete call is returned if it already names its tool.
    */
   end(isCutOff: boolean): MessagePart[];
 };
@@ -77,7 +77,7 @@ export type ToolFormat = {
   thought?: ThoughtMarks;
   /** Creates a parser for one message. By default no calls are enforced. */
   parser(tools: readonly Tool[], enforced?: Enforced): MessageParser;
-  /** Returns the grammar of an answer; undefined if text may start like a call, so that calls are only parsed. */
+  /** Returns the grammar of an answer; undefined if plain text may begin like a call: calls are then not enforced. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
   /** Wraps the grammar of a text in the format's markup. */
   wrapText?(text: StructuralTagFormat): StructuralTagFormat;

@@ -51,7 +51,7 @@ export function callSequence(
   return { type: "triggered_tags", triggers: [trigger], tags, stop_after_first: !parallel };
 }
 
-/** Returns the grammar of calls without a separator; their common start serves as the one that xgrammar requires. */
+/** Returns the grammar of adjoining calls. xgrammar needs a separator: the calls' common start (`trigger`) serves. */
 export function adjoiningCalls(
   tags: TagFormat[],
   trigger: string,
