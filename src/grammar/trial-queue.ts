@@ -22,7 +22,7 @@ export type TrialThread = {
   load(vocabulary: Vocabulary): void;
 };
 
-/** Delay before the next compile starts when a client leaves, because the clients of other grammars may leave too. */
+/** When a client leaves, delay before the next compile starts: clients of other waiting grammars may leave too. */
 const LEAVING_MS = 50;
 
 type Trial = {

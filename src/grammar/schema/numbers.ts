@@ -99,7 +99,7 @@ function digits(
       const rest = digits(book, a, b, Math.max(whole - 1, 0), part === "whole" ? part : "fraction");
       if (first <= last) choices.push([byteClass([[0x30 + first, 0x30 + last]]), rest]);
     };
-    // The following digits are bounded only if this digit equals the bound's first or last one.
+    // The digits after this one are bounded only if this one equals the first digit of a bound.
     const [first, last] = [Number(from[0]), Number(to[0])];
     const [isLowFree, isHighFree] = [low === zeros, high === nines];
     if (first === last) add(first, last, low, high);
