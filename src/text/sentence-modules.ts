@@ -21,7 +21,7 @@ export function sentenceModules(text: ReadText): SentenceModules {
     has: (kind) => kinds.includes(kind),
     config(kind) {
       const { path = "" } = modules[kinds.indexOf(kind)] ?? {};
-      // Paths that leave the model's folder are ignored.
+      // Ignores a path that is not a plain folder name, because it may lead out of the model's folder.
       if (!/^[\w-]+$/.test(path)) return undefined;
       const file = `${path}/config.json`;
       return { file, json: jsonOf(text(file)) };

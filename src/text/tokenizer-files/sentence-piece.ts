@@ -37,7 +37,7 @@ const UNKNOWN = 2;
 const CONTROL = 3;
 const USER_DEFINED = 4;
 
-/** Score of user-defined symbols: higher than that of any piece. */
+/** Score of user-defined symbols, above the log probabilities of the ordinary pieces. */
 const SYMBOL_SCORE = Math.fround(-0.1);
 
 const MODEL_KINDS = new Map([

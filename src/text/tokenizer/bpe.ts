@@ -27,7 +27,7 @@ export interface BpeOptions {
   ignoreMerges: boolean;
 }
 
-/** Symbols merged at a time: a few milliseconds of work. */
+/** Symbols (ids of single characters or bytes) that are merged at a time: a few milliseconds of work. */
 const WINDOW = 4096;
 /** Fraction of a window encoded again by the next one: its last tokens depend on the text that follows. */
 const TAIL = 1 / 8;
