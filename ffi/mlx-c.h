@@ -14,8 +14,8 @@ namespace mlx::core {
 inline array gather_qmm(
     const array& x, const array& w, const array& scales, const std::optional<array>& biases,
     std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,
-    std::optional<int> group_size, std::optional<int> bits, const std::string& mode, bool sorted_indices,
-    StreamOrDevice s) {
+    std::optional<int> group_size, std::optional<int> bits, const std::string& mode, bool
+    sorted_indices, StreamOrDevice s) {
   return gather_qmm(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode,
                     std::nullopt, sorted_indices, s);
 }

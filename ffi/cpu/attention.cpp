@@ -95,13 +95,8 @@ void prepare_all(
 }
 
 void attend_all(
-    const Layer& layer,
-    Pools pools,
-    const float* queries,
-    const int* tables,
-    const Place* places,
-    int count,
-    float* attended) {
+    const Layer& layer, Pools pools, const float* queries, const int* tables, const Place* places,
+    int count, float* attended) {
   const int heads_per_kv = layer.heads / layer.kv_heads;
   const int most = std::max(1, std::min(32, 4096 / layer.dim) / heads_per_kv);
   const auto spans = spans_of(tables, places, count, most);
@@ -114,13 +109,8 @@ void attend_all(
 }
 
 mx::array decode(
-    const mx::array& qkv,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& tables,
-    const mx::array& layer,
-    Options options,
-    mx::Stream stream) {
+    const mx::array& qkv, const mx::array& keys, const mx::array& values, const mx::array& tables,
+    const mx::array& layer, Options options, mx::Stream stream) {
   const Sizes sizes(qkv, keys, values, !options.shares_kv);
   check_layer(layer, sizes, options);
   const int count = qkv.shape(0);
@@ -144,13 +134,8 @@ mx::array decode(
 }
 
 mx::array prepare(
-    const mx::array& qkv,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& places,
-    const mx::array& layer,
-    Options options,
-    mx::Stream stream) {
+    const mx::array& qkv, const mx::array& keys, const mx::array& values, const mx::array& places,
+    const mx::array& layer, Options options, mx::Stream stream) {
   const Sizes sizes(qkv, keys, values, !options.shares_kv);
   check_layer(layer, sizes, options);
   const int count = qkv.shape(0);
@@ -170,14 +155,8 @@ mx::array prepare(
 }
 
 mx::array attend(
-    const mx::array& queries,
-    const mx::array& keys,
-    const mx::array& values,
-    const mx::array& tables,
-    const mx::array& places,
-    const mx::array& layer,
-    Options options,
-    mx::Stream stream) {
+    const mx::array& queries, const mx::array& keys, const mx::array& values, const mx::array&
+    tables, const mx::array& places, const mx::array& layer, Options options, mx::Stream stream) {
   const Sizes sizes(queries, keys, values, false);
   check_layer(layer, sizes, options);
   check_ints(tables, "the tables are not int32 in a row");
@@ -224,10 +203,10 @@ mx::array copy_blocks(const mx::array& pool, const mx::array& pairs, mx::Stream 
 using mlx_serve::result;
 
 extern "C" int mlx_serve_decode(
-    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values,
-    const mlx_array tables, const mlx_array layer, bool normed, bool values_normed, bool shares_kv,
-    int rotary_dims, int long_beyond, int window, bool chunked, bool capped, bool sinks,
-    const mlx_stream s) {
+    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values, const
+    mlx_array tables, const mlx_array layer, bool normed, bool values_normed, bool shares_kv, int
+    rotary_dims, int long_beyond, int window, bool chunked, bool capped, bool sinks, const
+    mlx_stream s) {
   return result(res, [&] {
     return mlx_serve::decode(
         mlx_array_get_(qkv), mlx_array_get_(keys), mlx_array_get_(values), mlx_array_get_(tables),

@@ -162,12 +162,8 @@ struct Sorted {
 
 /** Computes output row i with expert `chosen[i]`. Each row of x has chosen.size() / x.count() experts. */
 void multiply_experts(
-    ExpertProducts products,
-    const Rows& x,
-    const std::vector<int>& chosen,
-    const float* bias,
-    bool gated,
-    float* out) {
+    ExpertProducts products, const Rows& x, const std::vector<int>& chosen, const float* bias, bool
+    gated, float* out) {
   const int count = static_cast<int>(chosen.size()), depth = products.depth, columns = products.columns;
   if (count == 0) return;
   const int each = count / x.count(), width = gated ? columns / 2 : columns;
@@ -199,13 +195,8 @@ void multiply_experts(
 }
 
 mx::array expert_product(
-    const mx::array& x,
-    const mx::array& chosen,
-    const mx::array& weight,
-    const QuantizedMatrix* quantized,
-    const mx::array* bias,
-    bool gated,
-    mx::Stream stream) {
+    const mx::array& x, const mx::array& chosen, const mx::array& weight, const QuantizedMatrix*
+    quantized, const mx::array* bias, bool gated, mx::Stream stream) {
   check_rows(x);
   require(x.ndim() == 2, "the rows are no matrix");
   require(
@@ -258,8 +249,8 @@ mx::array expert_product(
 using mlx_serve::result;
 
 extern "C" int mlx_serve_expert_product(
-    mlx_array* res, const mlx_array x, const mlx_array experts, const mlx_array weight,
-    const mlx_array scales, const mlx_array biases, const mlx_array bias, int bits, int group, bool gated,
+    mlx_array* res, const mlx_array x, const mlx_array experts, const mlx_array weight, const
+    mlx_array scales, const mlx_array biases, const mlx_array bias, int bits, int group, bool gated,
     const mlx_stream s) {
   return result(res, [&] {
     const auto optional = [](const mlx_array& x) { return x.ctx ? &mlx_array_get_(x) : nullptr; };

@@ -39,15 +39,9 @@ LatentSizes sizes_of(
 }
 
 mx::array attend_latent(
-    const mx::array& queries,
-    const mx::array& latents,
-    const mx::array& pool,
-    const mx::array& tables,
-    const mx::array* places,
-    const mx::array& layer,
-    int latent,
-    bool rotated,
-    mx::Stream stream) {
+    const mx::array& queries, const mx::array& latents, const mx::array& pool, const mx::array&
+    tables, const mx::array* places, const mx::array& layer, int latent, bool rotated, mx::Stream
+    stream) {
   const LatentSizes sizes = sizes_of(queries, latents, pool, latent, rotated);
   const int count = queries.shape(0), dim = latent + sizes.rotary;
   const size_t least = 4 + 3 * latent + (rotated ? sizes.rotary / 2 : 0);
@@ -102,9 +96,9 @@ mx::array attend_latent(
 } // namespace mlx_serve
 
 extern "C" int mlx_serve_attend_latent(
-    mlx_array* res, const mlx_array queries, const mlx_array latents, const mlx_array pool,
-    const mlx_array tables, const mlx_array places, const mlx_array layer, int latent, bool rotated,
-    const mlx_stream s) {
+    mlx_array* res, const mlx_array queries, const mlx_array latents, const mlx_array pool, const
+    mlx_array tables, const mlx_array places, const mlx_array layer, int latent, bool rotated, const
+    mlx_stream s) {
   return mlx_serve::result(res, [&] {
     return mlx_serve::attend_latent(
         mlx_array_get_(queries), mlx_array_get_(latents), mlx_array_get_(pool), mlx_array_get_(tables),

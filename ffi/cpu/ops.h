@@ -20,52 +20,20 @@ int mlx_serve_room(mlx_array* res, const int* shape, size_t shape_num, mlx_dtype
  * layer are packed by src/kernels/attention/paged-attention.ts. Key blocks are transposed: (kv_heads, D, 32).
  */
 int mlx_serve_decode(
-    mlx_array* res,
-    const mlx_array qkv,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array tables,
-    const mlx_array layer,
-    bool normed,
-    bool values_normed,
-    bool shares_kv,
-    int rotary_dims,
-    int long_beyond,
-    int window,
-    bool chunked,
-    bool capped,
-    bool sinks,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values, const
+    mlx_array tables, const mlx_array layer, bool normed, bool values_normed, bool shares_kv, int
+    rotary_dims, int long_beyond, int window, bool chunked, bool capped, bool sinks, const
+    mlx_stream s);
 /** Applies norm and RoPE to qkv (T, ...); writes keys and values to their slots; returns queries (T, heads * D). */
 int mlx_serve_prepare(
-    mlx_array* res,
-    const mlx_array qkv,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array places,
-    const mlx_array layer,
-    bool normed,
-    bool values_normed,
-    bool shares_kv,
-    int rotary_dims,
-    int long_beyond,
-    bool sinks,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array qkv, const mlx_array keys, const mlx_array values, const
+    mlx_array places, const mlx_array layer, bool normed, bool values_normed, bool shares_kv, int
+    rotary_dims, int long_beyond, bool sinks, const mlx_stream s);
 /** Computes attention of prepared queries (T, heads * D) over their KV blocks, up to their positions. */
 int mlx_serve_attend(
-    mlx_array* res,
-    const mlx_array queries,
-    const mlx_array keys,
-    const mlx_array values,
-    const mlx_array tables,
-    const mlx_array places,
-    const mlx_array layer,
-    int rotary_dims,
-    int window,
-    bool chunked,
-    bool capped,
-    bool sinks,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array queries, const mlx_array keys, const mlx_array values, const
+    mlx_array tables, const mlx_array places, const mlx_array layer, int rotary_dims, int window,
+    bool chunked, bool capped, bool sinks, const mlx_stream s);
 /**
  * Computes latent attention (kernels.h) of queries (T, heads * D) -> (T, heads * latent), and writes latents (T, D)
  * to the pool (blocks, 1, 32, D) in place. Without `places` each row is its sequence's newest token.
@@ -83,10 +51,7 @@ int mlx_serve_attend_latent(
     const mlx_stream s);
 /** Copies KV blocks within a pool, given pairs of source and destination block. */
 int mlx_serve_copy_blocks(
-    mlx_array* res,
-    const mlx_array pool,
-    const mlx_array pairs,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array pool, const mlx_array pairs, const mlx_stream s);
 /** Returns the number of matrix rows per panel, or 0 if this processor's kernels do not use panels. */
 int mlx_serve_panel_rows(void);
 /**
@@ -133,11 +98,7 @@ int mlx_serve_expert_product(
     const mlx_stream s);
 /** Computes silu(gates) * ups; with `gelu`, GELU's tanh approximation replaces silu. */
 int mlx_serve_gate(
-    mlx_array* res,
-    const mlx_array gates,
-    const mlx_array ups,
-    bool gelu,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array gates, const mlx_array ups, bool gelu, const mlx_stream s);
 int mlx_serve_rms_norm(
     mlx_array* res,
     const mlx_array x,
@@ -171,36 +132,17 @@ int mlx_serve_convolve(
  * `puts` are columns (key_heads, key_dim) for erasing, negative for none.
  */
 int mlx_serve_scan(
-    mlx_array* res,
-    const mlx_array x,
-    const mlx_array decays,
-    const mlx_array betas,
-    const mlx_array pool,
-    const mlx_array moves,
-    int key_heads,
-    int queries,
-    int keys,
-    int values,
-    int finds,
-    int puts,
-    float eps,
-    float query_scale,
-    float key_scale,
-    bool corrects,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array x, const mlx_array decays, const mlx_array betas, const
+    mlx_array pool, const mlx_array moves, int key_heads, int queries, int keys, int values, int
+    finds, int puts, float eps, float query_scale, float key_scale, bool corrects, const mlx_stream
+    s);
 /** Keeps numbers whose bit is set in the row's words (uint32) of the token mask, and sets the others to -infinity. */
 int mlx_serve_mask(
     mlx_array* res, const mlx_array x, const mlx_array words, const mlx_stream s);
 /** Looks up embeddings of tokens: uint32 (T) -> (T, in). The matrix is quantized or, without scales, float32. */
 int mlx_serve_lookup(
-    mlx_array* res,
-    const mlx_array indices,
-    const mlx_array weight,
-    const mlx_array scales,
-    const mlx_array biases,
-    int bits,
-    int group,
-    const mlx_stream s);
+    mlx_array* res, const mlx_array indices, const mlx_array weight, const mlx_array scales, const
+    mlx_array biases, int bits, int group, const mlx_stream s);
 
 typedef struct mlx_serve_sequence_ {
   void* ctx;
@@ -216,10 +158,8 @@ int mlx_serve_sequence_new(
     mlx_serve_sequence* res, const mlx_vector_array places, const mlx_vector_array outputs);
 /** Runs the sequence on inputs shaped like `places`. The next run of any sequence overwrites outputs above 64 KiB. */
 int mlx_serve_sequence_run(
-    mlx_vector_array* res,
-    const mlx_serve_sequence sequence,
-    const mlx_vector_array inputs,
-    const mlx_stream s);
+    mlx_vector_array* res, const mlx_serve_sequence sequence, const mlx_vector_array inputs, const
+    mlx_stream s);
 int mlx_serve_sequence_free(mlx_serve_sequence sequence);
 
 /**

@@ -131,13 +131,8 @@ void multiply_fused(
 }
 
 mx::array packed_product(
-    const mx::array& x,
-    const QuantizedMatrix& matrix,
-    const mx::array* norm,
-    const mx::array* residual,
-    float eps,
-    bool gated,
-    mx::Stream stream) {
+    const mx::array& x, const QuantizedMatrix& matrix, const mx::array* norm, const mx::array*
+    residual, float eps, bool gated, mx::Stream stream) {
   check_rows(x);
   const int depth = x.shape(-1);
   const QuantizedShape quantized = shape_of(matrix, 2, depth);

@@ -35,13 +35,8 @@ float* slot(float* pool, long size, int index) {
 constexpr int CHANNELS = 512;
 
 mx::array convolve(
-    const mx::array& x,
-    const mx::array& pool,
-    const mx::array& moves,
-    const mx::array& weight,
-    const mx::array* bias,
-    bool silu,
-    mx::Stream stream) {
+    const mx::array& x, const mx::array& pool, const mx::array& moves, const mx::array& weight,
+    const mx::array* bias, bool silu, mx::Stream stream) {
   check_rows(x);
   check_moves(moves);
   require(x.ndim() == 2 && weight.ndim() == 2, "the rows or the weight are no matrix");
@@ -105,14 +100,8 @@ void norm_heads(
 }
 
 mx::array scan(
-    const mx::array& x,
-    const mx::array& decays,
-    const mx::array& betas,
-    const mx::array& pool,
-    const mx::array& moves,
-    ScanColumns columns,
-    bool corrects,
-    mx::Stream stream) {
+    const mx::array& x, const mx::array& decays, const mx::array& betas, const mx::array& pool,
+    const mx::array& moves, ScanColumns columns, bool corrects, mx::Stream stream) {
   check_rows(x);
   check_rows(decays);
   check_rows(betas);

@@ -214,8 +214,8 @@ extern "C" int mlx_serve_sequence_new(
 }
 
 extern "C" int mlx_serve_sequence_run(
-    mlx_vector_array* res, const mlx_serve_sequence sequence, const mlx_vector_array inputs,
-    const mlx_stream s) {
+    mlx_vector_array* res, const mlx_serve_sequence sequence, const mlx_vector_array inputs, const
+    mlx_stream s) {
   return attempt([&] {
     mlx_vector_array_set_(
         *res,

@@ -438,8 +438,8 @@ extern "C" int mlx_serve_recording_new(
 }
 
 extern "C" int mlx_serve_play(
-    mlx_vector_array* res, const mlx_serve_recording recording, const mlx_vector_array inputs,
-    const mlx_stream s) {
+    mlx_vector_array* res, const mlx_serve_recording recording, const mlx_vector_array inputs, const
+    mlx_stream s) {
   return attempt([&] {
     const auto& handle = *static_cast<mlx_serve::Handle*>(recording.ctx);
     auto made = mlx_serve::play(handle, mlx_vector_array_get_(inputs), mlx_stream_get_(s));

@@ -25,20 +25,15 @@ int mlx_serve_fetch(mlx_array* res, const mlx_array x, const mlx_stream s);
  * outputs are removed from the vector; no other handle may hold them. Fails if the step cannot be captured.
  */
 int mlx_serve_recording_new(
-    mlx_serve_recording* res,
-    const mlx_vector_array inputs,
-    const mlx_vector_array outputs,
-    int takes,
-    const mlx_stream s);
+    mlx_serve_recording* res, const mlx_vector_array inputs, const mlx_vector_array outputs, int
+    takes, const mlx_stream s);
 /**
  * Replays the graph for other inputs of the same shapes. An output above 64 KiB is a view of the recording's memory,
  * valid until the next replay: never read it, but copy it with an operation that is evaluated before then.
  */
 int mlx_serve_play(
-    mlx_vector_array* res,
-    const mlx_serve_recording recording,
-    const mlx_vector_array inputs,
-    const mlx_stream s);
+    mlx_vector_array* res, const mlx_serve_recording recording, const mlx_vector_array inputs, const
+    mlx_stream s);
 int mlx_serve_recording_free(mlx_serve_recording recording);
 
 #ifdef __cplusplus

@@ -69,8 +69,8 @@ score_vectors(const float* queries, const float* block, int dim, int count, floa
 /** Attends with Q heads of one token to the first `count` tokens of a KV block. */
 template <int Q>
 static INLINE void attend_block(
-    const float* queries, const float* block, int dim, int latent, int count, Softmax* softs,
-    float* sums) {
+    const float* queries, const float* block, int dim, int latent, int count, Softmax* softs, float*
+    sums) {
   float weights[Q * BLOCK_TOKENS];
   score_vectors<Q>(queries, block, dim, count, weights);
   for (int q = 0; q < Q; q++) {
