@@ -1,10 +1,10 @@
 // Attention of arbitrary tokens of any sequences, each over its sequence's KV blocks up to its own position.
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values (blocks, KV_HEADS, 32,
-// D); tables (packTables); places (packPlaces).
+// D); tables (block tables, packTables); places (positions and KV slots, packPlaces).
 // Output: attended (tokens, HEADS, D).
-// Template arguments: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer; QUERIES, the
-// query heads of one KV head that a CTA computes; WARPS per CTA.
+// Template arguments: T, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED (softcap), SINKS of the layer;
+// QUERIES, the query heads of one KV head that a CTA computes; WARPS per CTA.
 // Grid: (1, HEADS / QUERIES, tokens) CTAs of WARPS warps.
 #include "attention.h"
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS;

@@ -5,13 +5,13 @@
 constexpr int TILE = 8;
 
 /**
- * The next tile, prefetched: this lane's part of the key of token lane / 4, and of the values of
- * tokens lane % 4 * 2 and the following one.
+ * The next tile, prefetched. This lane holds its part of one key, of token lane / 4, and of two values, of tokens
+ * lane % 4 * 2 and lane % 4 * 2 + 1.
  */
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   uint4 keys[D / 32], values[2][D / 64];
-  /** Offset in the pools of the KV block that holds the warp's tile after the prefetched one. */
+  /** Offset in the pools of the KV block from which the warp will load its next tile. */
   long next_block;
 };
 
@@ -79,10 +79,10 @@ FUNCTION void begin_blocks(
 
 /**
  * Attends with up to 8 `queries` (QUERIES, D) and writes this warp's partial result to `sums`, `tops` and `totals`
- * (see merge_warps). There are two MMAs per tile: scores = Q K^T, then V^T times the softmax weights, transposed. A
- * lane's scores are those of query `high` and tokens 2 `low` and 2 `low` + 1, which is the operand layout of the
- * second MMA, so the weights need no shuffles. A lane's results of the second MMA are those of queries 2 `low` and 2
- * `low` + 1. Queries and keys have their features in the same permuted order, the one in which keys are loaded.
+ * (see merge_warps). There are two MMAs per tile: scores = Q K^T, then V^T times the softmax weights, transposed.
+ * With high = lane / 4 and low = lane % 4, a lane has the scores of query `high` and tokens 2 `low` and 2 `low` + 1,
+ * the operand layout of the second MMA, so the weights need no shuffles; of that MMA's results it has queries 2 `low`
+ * and 2 `low` + 1. Queries and keys have their features in the same order, that of the key loads.
  */
 template <int QUERIES, bool CAPPED, typename T, int D, int KV_HEADS, int WARPS>
 FUNCTION void attend_blocks(

@@ -108,9 +108,9 @@ FUNCTION void store_attention(
 #include "cluster.h"
 
 /**
- * Does what store_attention does if the splits are the CTAs of a cluster: each CTA leaves its partial results in
- * shared memory (per query D value sums, then the maximum score and the softmax denominator), and CTA 0 reads them
- * through DSMEM and writes the attention output. No merge launch is needed.
+ * store_attention for splits that are the CTAs of one cluster: each CTA leaves its partial results in shared memory
+ * (per query D value sums, then the maximum score and the softmax denominator), and CTA 0 reads them through DSMEM
+ * and writes the attention output. No merge launch is needed.
  */
 template <int D, int WARPS, int QUERIES, int HEADS, bool SINKS, typename Out>
 FUNCTION void store_cluster_attention(
@@ -156,7 +156,7 @@ FUNCTION void store_cluster_attention(
     for (int c = 0; c < 4; c++)
       out[(long(token) * HEADS + first_head + q) * D + d + c] = Out(sum[c] / total);
   }
-  // CTA 0 still reads this CTA's shared memory.
+  // Waits before exiting, because CTA 0 still reads this CTA's shared memory.
   if (split != 0) cluster_wait();
 }
 #endif

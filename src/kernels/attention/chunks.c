@@ -5,10 +5,10 @@
 // reads eight rows without bank conflicts.
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values (blocks, KV_HEADS, 32,
-// D); tables (packTables); places (packPlaces); tiles (packTiles).
+// D); tables (block tables, packTables); places (positions, KV slots, packPlaces); tiles (token, count, packTiles).
 // Output: attended (tokens, HEADS, D).
-// Template arguments: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS of the layer;
-// WARPS per CTA, MT, KEYS.
+// Template arguments: T of 16 bits, D, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED (softcap), SINKS of the
+// layer; WARPS per CTA, MT, KEYS.
 // Grid: (1, KV_HEADS, tiles) CTAs of WARPS warps, with dynamic shared memory for WARPS * MT * 16 + 4 * KEYS rows.
 #include "cuda-instructions.h"
 #include "layer.h"
@@ -21,7 +21,7 @@
   const int* table = tables + 2 + places[3 * first + 2] * (tables[0] + 1);
   const long from = (long(first) * KV_HEADS + kv) * HEADS_PER_KV * D;
   const unsigned queries_at = dynamic_shared_memory();
-  // Rows of the tile without a query repeat its last query.
+  // Tile rows after the last query are filled with copies of that query.
   #pragma unroll 4
   for (int c = thread_index; c < ROWS * PACKS; c += THREADS) {
     const int row = min(c / PACKS, count * HEADS_PER_KV - 1);
@@ -49,7 +49,7 @@
   const int top_row = warp * MT * 16, row = top_row + lane / 4, column = lane % 4 * 2;
   const int lowest = position + top_row / HEADS_PER_KV;
   const int highest = lowest > newest ? -1 : min(newest, position + (top_row + MT * 16 - 1) / HEADS_PER_KV);
-  // Addresses of this lane's rows for ldmatrix. Queries and values: 16 rows, then their next 8 columns.
+  // ldmatrix_x4 addresses of this lane. Queries and values: 16 rows of 8 columns, then their next 8 columns.
   const unsigned own_queries = queries_at + (top_row + lane % 16) * STRIDE + lane / 16 * 16;
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16;
   const unsigned own_value = (KEYS + lane % 16) * STRIDE + lane / 16 * 16;

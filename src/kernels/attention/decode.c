@@ -3,11 +3,11 @@
 // values already.
 //
 // Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys and values (blocks,
-// KV_HEADS, 32, D), written in place; tables (packTables).
+// KV_HEADS, 32, D), written in place; tables (block tables, packTables).
 // Output: attended, as store_attention writes it.
-// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND, WINDOW,
-// CHUNKED, CAPPED, SINKS of the layer; QUERIES, the query heads of one KV head that a CTA computes; WARPS per CTA;
-// SPLITS, the CTAs among which a sequence's tokens are divided.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND (length above
+// which RoPE changes), WINDOW, CHUNKED, CAPPED (softcap), SINKS of the layer; QUERIES, the query heads of one KV head
+// that a CTA computes; WARPS per CTA; SPLITS, the CTAs among which a sequence's tokens are divided.
 // Grid: (1, HEADS / QUERIES, tokens * SPLITS) CTAs of WARPS warps. If CLUSTER is defined, equal to SPLITS: (SPLITS,
 // HEADS / QUERIES, tokens) in clusters of SPLITS, which merge their results themselves, with QUERIES * (D + 4) floats
 // of dynamic shared memory.

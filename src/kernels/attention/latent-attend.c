@@ -2,7 +2,7 @@
 // position.
 //
 // Inputs: queries (tokens, HEADS, LATENT + ROTARY); layer (layer.h, with D = LATENT); pool (blocks, 1, 32, LATENT +
-// ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c.
+// ROTARY); tables (block tables, packTables); places (positions, KV slots, packPlaces) as latent-write.c returns it.
 // Output: attended (tokens, HEADS, LATENT).
 // Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per CTA.
 // Grid: (1, HEADS / (WARPS * OWN), tokens) CTAs of WARPS warps.

@@ -23,16 +23,16 @@ export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
   norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 };
 
-/** One slice of columns per head in rows (T, columns): that of head h begins at column first + h * stride. */
+/** Columns of each head in `rows` (T, columns): those of head h begin at column first + h * stride. */
 export type HeadColumns = { rows: MlxArray; first: number; stride: number };
 
 /** A step's queries and latent vectors, read directly from the outputs of their projections. */
 export type LatentRows = {
-  /** The queries' features for the latent part after absorption, (T, heads * latent). */
+  /** The latent features of the queries, already multiplied by the absorbed projection: (T, heads * latent). */
   absorbed: MlxArray;
-  /** The rotary features of queries. */
+  /** The rotary features of the queries, before RoPE. */
   placed: HeadColumns;
-  /** Rows (T, columns): from column `first` on the latent features, not yet normed, then the rotary ones. */
+  /** The tokens' vectors, from column `first` of rows (T, columns): latent features before norm, then rotary ones. */
   latents: Omit<HeadColumns, "stride">;
 };
 
@@ -65,14 +65,12 @@ export interface LatentAttention {
     work: LatentWork,
     tiles?: MlxArray,
   ): MlxArray;
-  /** Copies KV blocks in the pool, given pairs (C * 2) of source and destination, when the result is evaluated. */
+  /** On evaluation copies KV blocks in the pool, given pairs (C * 2) of source and destination block. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
 
-/**
- * Returns each head's first `features` columns, which must not cross a multiple of the stride: (T, heads, features).
- */
+/** Returns each head's first `features` columns, (T, heads, features), which must lie within one stride. */
 export function columnsOf(
   { rows, first, stride }: HeadColumns,
   heads: number,
@@ -100,7 +98,7 @@ export function joinedRows(
   };
 }
 
-/** Returns parameters for kernels: the latents' norm takes the place of the queries' norm, which MLA lacks. */
+/** Returns the parameters as plain attention has them, with the latents' norm as the norm of the queries. */
 export function layerOf({ norm, ...work }: LatentWork): LayerWork {
   return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
@@ -112,7 +110,7 @@ const MOST_WARPS = 8;
 /** Threads of the merge kernel: more than for plain heads, because a head has many latent features. */
 const MERGE_THREADS = 128;
 
-/** A CTA's work: `rowTiles` groups of 16 rows, each computed by `team` warps, for `heads` heads per token. */
+/** The work of a CTA: `heads` heads per token, as `rowTiles` groups of 16 rows with `team` warps each. */
 type Tiling = { rowTiles: number; team: number; heads: number };
 
 /** Returns the tiling for decoding: all heads of a token in one CTA if they fit, so that KV blocks are read once. */
@@ -271,7 +269,7 @@ export class LatentKernels implements LatentAttention {
   ): MlxArray {
     const { heads, latent, rotary } = this.#shape;
     const threads = rowTiles * team * 32;
-    // Two tiles of 32 tokens, 2 bytes per feature; then 16 bytes per thread for every 8 tokens of a tile.
+    // Two tiles of 32 tokens, 2 bytes per feature; then per thread 16 bytes of partial scores for every 8 tokens.
     const sharedMemory = 2 * 32 * (latent + rotary + 8) * 2 + threads * 4 * 16;
     const { absorbed, placed } = rows;
     const launch = {

@@ -2,7 +2,8 @@
 // consecutive tokens of one sequence.
 //
 // Inputs: absorbed and placed, as in latent-decode-tiles.c; layer (layer.h, with D = LATENT); pool (blocks, 1, 32,
-// LATENT + ROTARY); tables (packTables); places (packPlaces), passed through latent-write.c; tiles (packTiles).
+// LATENT + ROTARY); tables (block tables, packTables); places (positions, KV slots, packPlaces) as latent-write.c
+// returns it; tiles (first token, count, packTiles).
 // Output: attended (tokens, HEADS, LATENT).
 // Template arguments: T of 16 bits, HEADS, LATENT, ROTARY, ROTATED of the layer; PLACED_COLUMNS, PLACED_FIRST,
 // PLACED_STRIDE; HEADS_EACH, ROW_TILES and TEAM (latent-tiles.h).

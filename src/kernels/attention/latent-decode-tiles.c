@@ -4,7 +4,7 @@
 // Inputs: absorbed (tokens, HEADS, LATENT), the queries' features after absorption; placed (tokens, PLACED_COLUMNS),
 // with the ROTARY query features of head h at column PLACED_FIRST + h * PLACED_STRIDE; latents (tokens,
 // LATENT_COLUMNS), with LATENT + ROTARY features at column LATENT_FIRST; layer (layer.h, with D = LATENT); pool
-// (blocks, 1, 32, LATENT + ROTARY), written in place; tables (packTables).
+// (blocks, 1, 32, LATENT + ROTARY), written in place; tables (block tables, packTables).
 // Output: attended, as store_row writes it.
 // Template arguments: the columns above; T of 16 bits, ROTATED of the layer; HEADS_EACH, the heads per CTA; ROW_TILES
 // and TEAM (latent-tiles.h); SPLITS, the CTAs among which a sequence's tokens are divided.

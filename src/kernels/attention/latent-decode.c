@@ -2,7 +2,7 @@
 // written to the sequence's last KV block, attention over all its blocks.
 //
 // Inputs: queries (tokens, HEADS, LATENT + ROTARY); latents (tokens, LATENT + ROTARY); layer (layer.h, with D =
-// LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; tables (packTables).
+// LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; tables (block tables, packTables).
 // Output: attended, as store_latent writes it.
 // Template arguments: T, HEADS, LATENT, ROTARY, ROTATED of the layer; OWN heads per warp; WARPS per CTA; SPLITS, the
 // CTAs among which a sequence's tokens are divided.

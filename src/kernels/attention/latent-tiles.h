@@ -39,7 +39,7 @@ struct LatentQuery {
 
 /**
  * Computes the RoPE rotations of `count` positions from `position` on, into the end of attend_tiles' shared memory,
- * which is unused until then. A separate rolled loop, because inlined into the unrolled query loads it made
+ * which is unused until then. This is a separate rolled loop: inlined into the unrolled query loads, it made
  * instruction fetch take most of the launch.
  */
 template <typename Rows>
@@ -67,7 +67,7 @@ FUNCTION unsigned query_pair(const LatentQuery<T>& query, int d) {
   return pack_pair(a * by.cosine - b * by.sine, a * by.sine + b * by.cosine, query.placed);
 }
 
-/** Loads part `part` of the queries of a lane's two rows, and resets softmax and accumulators. */
+/** Loads the `part`-th range of query features for the lane's two rows, and resets softmax and accumulators. */
 template <bool ROTATED, typename Rows>
 FUNCTION void begin_rows(
     Rows& rows, const LatentQuery<typename Rows::T> (&queries)[2], int part, int lane) {
@@ -101,8 +101,8 @@ FUNCTION void fetch_tile(unsigned to, const typename Rows::T* pool, int block, i
 
 /**
  * Attends to the tokens of a range, which starts at a block boundary and whose first tile is already being copied.
- * `memory` holds two tiles, then 16 bytes per thread for every 8 tokens of a tile. `last` has the last position that
- * each of a lane's two rows attends to.
+ * `memory`: two tiles, then per thread 16 bytes of partial scores for every 8 tokens of a tile. `last`: the last
+ * position that each of a lane's two rows attends to.
  */
 template <typename Rows>
 FUNCTION void attend_tiles(
@@ -112,7 +112,7 @@ FUNCTION void attend_tiles(
   const typename Rows::T* type = nullptr;
   const int part = warp % TEAM;
   const unsigned partial_scores = memory + 2 * TILE_TOKENS * STRIDE;
-  // Addresses of this lane's rows for ldmatrix. Keys: 8 rows, their next 8 columns, both for the next 8 rows.
+  // ldmatrix_x4 addresses of this lane. Keys: 8 rows of 8 columns, their next 8 columns, both for the next 8 rows.
   const unsigned own_key = (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 16 + part * Rows::STEPS * 32;
   const unsigned own_value = lane % 16 * STRIDE + lane / 16 * 16 + part * Rows::COLUMNS * 2;
   const float scale = layer[LAYER_SCALE] * 1.44269504f; // log2(e): the softmax uses powers of 2
@@ -205,8 +205,8 @@ FUNCTION void store_pair(float* to, float x, float y, const T*) {
 }
 
 /**
- * Writes a lane's part of its row `row` to row `index` of `out` (rows, LATENT), or, if SPLITS is
- * above 1, of `out` (rows, SPLITS, LATENT + 2), as store_latent does.
+ * Writes this lane's part of its row `row` (0 or 1) as row `index` of `out` (rows, LATENT). If SPLITS is above 1,
+ * `out` is (rows, SPLITS, LATENT + 2) and gets partial results, as in store_latent.
  */
 template <int SPLITS, typename Rows, typename Out>
 FUNCTION void store_row(

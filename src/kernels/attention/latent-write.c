@@ -1,7 +1,7 @@
 // Writes the latent vectors of prompt tokens to their KV slots, with RMSNorm and RoPE applied.
 //
 // Inputs: latents (tokens, LATENT_COLUMNS), with LATENT + ROTARY features at column LATENT_FIRST; layer (layer.h,
-// with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; places (packPlaces).
+// with D = LATENT); pool (blocks, 1, 32, LATENT + ROTARY), written in place; places (positions, KV slots, packPlaces).
 // Output: written, a copy of places, so that later launches can depend on this one.
 // Template arguments: T, LATENT, ROTARY, ROTATED of the layer; LATENT_COLUMNS, LATENT_FIRST.
 // Grid: (1, 1, tokens) CTAs of 128 threads.

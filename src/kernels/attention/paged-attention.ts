@@ -1,6 +1,6 @@
-// Paged attention with our own kernels. Keys and values are written in place, into pools that
-// kernels receive as inputs: MLX never copies them, and orders launches by their outputs. Each
-// input of a launch costs host time, so related data is packed into one array.
+// Paged attention with our own kernels. Pools of keys and values are inputs that kernels write in place, so MLX never
+// copies them. It orders launches only if one takes the other's output. Each input costs host time, so related data
+// is packed into one array.
 import { array, type MlxArray } from "../../mlx/array.ts";
 import { type Dtype, isHalf } from "../../mlx/dtype.ts";
 import { type KernelLaunch, type Language, type MakeKernel, makeKernel } from "../../mlx/kernel.ts";
@@ -33,7 +33,7 @@ export type LayerWork = {
   norms?:
     | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
     | undefined;
-  /** Whether an earlier layer has written keys and values, so that qkv has only queries. */
+  /** Whether the layer attends to the keys and values of an earlier layer; qkv then has only queries. */
   sharesKv?: boolean | undefined;
   rope?: (RopeNumbers & { dims: number; long?: LongRope | undefined }) | undefined;
   scale: number;
@@ -47,7 +47,7 @@ export type LayerWork = {
 /** Attention of prompt chunks, by tiles of consecutive tokens of a sequence. */
 export type ChunkAttention = {
   readonly tile: TileSize;
-  /** Attends from queries (T, heads * D) to their sequences' KV blocks, each up to its position -> (T, heads * D). */
+  /** Attends with queries (T, heads * D), each to its sequence's KV blocks up to its position -> (T, heads * D). */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -67,7 +67,7 @@ export interface BlockAttention {
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /**
    * Applies norm and RoPE to qkv (T, ...), writes keys and values to their KV slots and returns queries (T, heads *
-   * D). With `lastQueries` only the query of each sequence's last token is used, and others may be undefined.
+   * D). With `lastQueries` only each sequence's last query is sure to be computed.
    */
   prepare(
     qkv: MlxArray | PendingProduct,
@@ -76,7 +76,7 @@ export interface BlockAttention {
     work: LayerWork,
     lastQueries?: boolean,
   ): MlxArray;
-  /** Attends from queries (T, heads * D) to their sequences' KV blocks, each up to its position -> (T, heads * D). */
+  /** Attends with queries (T, heads * D), each to its sequence's KV blocks up to its position -> (T, heads * D). */
   attend(
     queries: MlxArray,
     pools: Pools,
@@ -84,11 +84,11 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Decoding in clusters, which need no merge launch: maximum splits per sequence, and CTAs that run at once. */
+  /** Limits of decoding in clusters (no merge launch): `splits` per sequence, `groups` (CTAs) that run at once. */
   readonly clustered?: { splits: number; groups: number } | undefined;
   /** Attention by tiles of tokens; undefined if there is no kernel for it. */
   readonly chunks?: ChunkAttention | undefined;
-  /** Copies KV blocks in a pool, given pairs (C * 2) of source and destination, when the result is evaluated. */
+  /** On evaluation copies KV blocks in a pool, given pairs (C * 2) of source and destination block. */
   copy(pool: MlxArray, pairs: MlxArray): MlxArray;
   free(): void;
 }
@@ -159,11 +159,11 @@ function queriesPerGroup(headsPerKv: number, headDim: number, byTensorCores: boo
 }
 
 const WARPS = 8;
-/** Heads per warp in prepare.c, all of one token, whose sines and cosines they share. */
+/** Heads of one token per warp in prepare.c, which loads the token's sines and cosines once for all of them. */
 const PREPARED_HEADS = 8;
 /**
- * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several CTAs fit on an SM. Also for large
- * heads, because accumulators of 8 warps would exceed shared memory.
+ * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several CTAs fit on an SM. Large heads
+ * always use it, because the accumulators of 8 warps would exceed shared memory.
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
@@ -172,13 +172,13 @@ const MOST_CLUSTERED = 8;
 /** Maximum CTAs in clusters of more than two, which wait for free SMs: with more a merge launch is faster. */
 const MOST_IN_CLUSTERS = 256;
 
-/** A kernel for prompt chunks. `rows`: maximum per tile; a token has a row for each query head of a KV head. */
+/** A kernel for prompt chunks. `rows`: maximum rows per tile, where a row is one query head of one token. */
 type ChunkKernel = {
   name: string;
   body: string;
   rows: number;
   threads: number;
-  /** Hopper's kernel: CTAs of the persistent grid, or 0 for one CTA per tile and KV head. */
+  /** Only Hopper's kernel: CTAs of its persistent grid, or 0 if each tile and KV head has its own CTA. */
   groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
@@ -327,7 +327,7 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    // Tiles of Hopper's kernel count rows and may split a token; those of the other kernel count whole tokens.
+    // Tiles of Hopper's kernel are ranges of rows (query heads of tokens); those of the other, of whole tokens.
     const perToken = heads / kvHeads;
     const tile =
       groups === undefined

@@ -2,10 +2,10 @@
 // slots.
 //
 // Inputs: qkv (tokens, HEADS + 2 KV_HEADS, D), only queries with SHARES_KV; layer (layer.h); keys and values (blocks,
-// KV_HEADS, 32, D), written in place; places (packPlaces).
+// KV_HEADS, 32, D), written in place; places (positions and KV slots, packPlaces).
 // Output: queries (tokens, HEADS, D).
-// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND, SINKS of the
-// layer; WARPS per CTA, OWN heads per warp.
+// Template arguments: T, D, HEADS, KV_HEADS, NORMED, VALUES_NORMED, SHARES_KV, ROTARY_DIMS, LONG_BEYOND (length above
+// which RoPE changes), SINKS of the layer; WARPS per CTA, OWN heads per warp.
 // Grid: (1, heads of qkv / (WARPS * OWN), tokens) CTAs of WARPS warps.
 #include "head.h"
   constexpr int ALL_HEADS = HEADS + (SHARES_KV ? 0 : 2 * KV_HEADS);

@@ -1,25 +1,25 @@
-// Attention of prompt chunks with Hopper's wgmma (FlashAttention 3 style, paged); compute capability 9.0 only. Each
-// query head of a token that shares a KV head is a row. A tile is up to 128 consecutive rows of one sequence and may
-// begin and end within a token. Two consumer warpgroups have 64 rows each, with their online softmax and accumulators
-// in registers. The grid is persistent: GROUPS CTAs, one per SM, share all tiles and KV heads, sorted by context
-// length, longest first, and assigned in serpentine order, which balances the load. With GROUPS 0 each tile and KV
-// head has its own CTA.
+// Attention of prompt chunks with Hopper's wgmma (FlashAttention 3 style, paged); compute capability 9.0 only. A row
+// is one query head of one token, among the heads of one KV head. A tile is up to 128 consecutive rows of one
+// sequence and may begin and end within a token. Two consumer warpgroups have 64 rows each, with their online softmax
+// and accumulators in registers. The grid is persistent: GROUPS CTAs, one per SM, share all tiles and KV heads,
+// sorted by context length, longest first, and assigned in serpentine order, which balances the load. With GROUPS 0
+// each tile and KV head has its own CTA.
 //
-// Queries, keys and values are in shared memory in wgmma's layout (wgmma-operand.h). A step is KEYS keys of a tile.
-// While the softmax of a step is computed, the previous step's weights are multiplied by its values. Steps continue
-// across tiles without a pipeline bubble: a tile's accumulators are complete during the first step of the next tile.
-// The two warpgroups drift apart by themselves, so that one uses the tensor cores while the other computes its
-// softmax.
+// Queries, keys and values are in shared memory in wgmma's layout (wgmma-operand.h). A step multiplies a tile's
+// queries by KEYS keys. While the softmax of a step is computed, the previous step's weights are multiplied by its
+// values. Steps continue across tiles without a pipeline bubble: a tile's accumulators are complete during the first
+// step of the next tile. The two warpgroups drift apart by themselves, so that one uses the tensor cores while the
+// other computes its softmax.
 //
 // A third (producer) warpgroup loads: one warp issues TMA copies of keys, one of values, and one zeroes values that
 // no token of the tile attends to, because empty slots may contain NaN. Full and empty mbarriers per stage
 // synchronize producers and consumers.
 //
 // Inputs: queries (tokens, HEADS, D), prepared by prepare.c; layer (layer.h); keys and values (blocks, KV_HEADS, 32,
-// D); tables (packTables); places (packPlaces); tiles (packTiles, counted in rows).
+// D); tables (block tables, packTables); places (positions, KV slots, packPlaces); tiles (first row, count, packTiles).
 // Outputs: attended (tokens, HEADS, D); maps: scratch for each CTA's TMA descriptors of keys and values.
-// Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED, SINKS
-// of the layer; KEYS per step; STAGES of the ring buffer; GROUPS, the CTAs of the persistent grid, or 0.
+// Template arguments: T of 16 bits, D a multiple of 64, HEADS, KV_HEADS, ROTARY_DIMS, WINDOW, CHUNKED, CAPPED
+// (softcap), SINKS of the layer; KEYS per step; STAGES of the ring buffer; GROUPS, the persistent grid's CTAs, or 0.
 // Grid: GROUPS, or KV_HEADS * tiles, CTAs of 384 threads, with dynamic shared memory for 128 + 2 * STAGES * KEYS
 // rows, 5 * STAGES + 2 mbarriers, and 1,024 bytes for alignment.
 #include "bulk.h"
@@ -31,8 +31,8 @@
   constexpr int HEADS_PER_KV = HEADS / KV_HEADS, ROWS = 128, PACKS = D / 8, WARPS = 8;
   constexpr int MATRIX = KEYS * D * 2, MAP_BYTES = 128;
   const int items = tiles_shape[0] / 2 * KV_HEADS;
-  // A work item is a tile and a KV head; a CTA has one item per lap. Items past the last one have no rows. `position`
-  // is the position of the item's first token.
+  // A work item is a tile and a KV head; a CTA gets one item per `lap`. Items past the last one have no rows.
+  // `position`: the position of the item's first token.
   struct Item {
     int first, count, kv, position;
   };
@@ -83,7 +83,7 @@
   BARRIER;
   if (warp >= WARPS) {
     setmaxnreg_dec<40>();
-    // Visits all steps of this CTA in order, with each step's stage and how many times that was filled before.
+    // Calls `visit` for each step of this CTA, with the step's ring stage and how often that was filled before.
     auto walk = [&](auto visit) {
       Item item = first_item;
       int n = 0;
@@ -280,7 +280,7 @@
     fetch_queries(item);
     await_queries();
     int stage = 0, uses = 0, step = begin_of(item), n = 0;
-    // The first step has no earlier values: it multiplies its keys instead, and the result is discarded.
+    // The first step has no previous values to multiply: keys stand in for them, and the product is discarded.
     unsigned own_values = keys_at(0);
     int value_stage = 0, value_uses = 0;
     Item done = {};
