@@ -25,8 +25,8 @@ __device__ __forceinline__ void load_shared_of(int index, float (&four)[4], unsi
 }
 
 /**
- * Starts a copy of `bytes` (a multiple of 16) from this CTA's shared memory to CTA `index` of the cluster, whose
- * mbarrier (bulk.h) counts it. Call fence_proxy_async before; this CTA must not exit before the copy is complete.
+ * Starts a copy of `bytes` (a multiple of 16) from this CTA's shared memory to CTA `index` of the cluster, where
+ * `barrier` (bulk.h) counts them. Call fence_proxy_async before; this CTA must not exit before the copy is complete.
  */
 __device__ __forceinline__ void bulk_copy_to(int index, unsigned to, unsigned from, int bytes, unsigned barrier) {
   asm volatile("{ .reg .u32 there, counted; mapa.shared::cluster.u32 there, %0, %4;\nmapa.shared::cluster.u32 counted, %3, %4;\n"

@@ -1,7 +1,7 @@
-// Constant arrays that launches take as inputs, each made once. MLX gives arrays of fewer than 8 elements to Metal in
-// another address space. On NVIDIA GPUs it keeps those of at most 8 bytes in memory that the CPU
-// writes to all the time: a kernel that read one waited for it, for up to 20 us (docs/log.md). Values
-// computed on the GPU stay in device memory.
+// Constant arrays that launches take as inputs, each made once. MLX passes arrays of fewer than 8 elements to Metal in
+// another address space. On NVIDIA GPUs it keeps arrays of at most 8 bytes in memory that the CPU writes to all the
+// time, so a kernel that reads such an array waits for that memory, for up to 20 us (docs/log.md). Values computed on
+// the GPU stay in device memory.
 //
 // Evaluating a new constant waits for the GPU while a step is built. So constants depend on the model
 // alone, and are made in its first steps. Kernels read sizes that depend on the step, such as the
@@ -30,8 +30,8 @@ export class Constants {
   }
 
   /**
-   * Returns a zero-initialized counter, which each launch must leave at zero. Launches of up to COUNTERS owners may
-   * overlap. Without an owner, returns a counter that no launch writes to.
+   * Returns a counter that is zero before each launch; a launch that changes it must reset it. Each of up to COUNTERS
+   * owners (weights) has its own, so their launches may overlap. Without an owner no launch may write to it.
    */
   counter(owner?: MlxArray): MlxArray {
     const place = owner && (this.#counters.get(owner) ?? this.#owners++ % COUNTERS);

@@ -49,7 +49,7 @@ __device__ __forceinline__ void* shared_pointer(unsigned at) { return __cvta_sha
 
 /**
  * Loads 16 bytes that no launch of the step writes (weights). The asm is volatile, because compilers otherwise
- * reorder the loads and wait for some of them early; and not ld.global.nc, which compilers move after AWAIT_INPUTS.
+ * reorder the loads and wait for some of them early. It is not ld.global.nc, which compilers move after AWAIT_INPUTS.
  */
 __device__ __forceinline__ uint4 load_constant(const void* from) {
   uint4 loaded;
@@ -71,12 +71,12 @@ __device__ __forceinline__ void cp_async(unsigned to, const void* from, int byte
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** Does what cp_async does, and prefetches the 128-byte line into L2, because its rest is copied next. */
+/** cp_async that also prefetches the 128-byte line into L2, for a line whose other bytes are copied next. */
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-/** Copies 4 or 8 bytes like cp_async_ahead. */
+/** Copies 4 or 8 bytes, with the L2 prefetch of cp_async_ahead above. */
 template <int BYTES>
 __device__ __forceinline__ void cp_async_ahead(unsigned to, const void* from) {
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));

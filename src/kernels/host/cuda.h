@@ -2,7 +2,7 @@
 // source begins with one of the two files.
 //
 // In all kernels CTA means CUDA's thread block and Metal's threadgroup; a block is a KV block of 32 tokens. cta_x,
-// cta_y and cta_z are its index in the grid, lane and warp the thread's (a Metal simdgroup is a warp).
+// cta_y and cta_z are the CTA's index in the grid; lane and warp are the thread's (a Metal simdgroup is a warp).
 #define FUNCTION __device__ __forceinline__
 #define DEVICE
 #define PRIVATE

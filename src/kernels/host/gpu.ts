@@ -2,7 +2,7 @@
 import type { Runtime } from "../../mlx/runtime.ts";
 
 export type Gpu = {
-  /** Whether the GPU is a Hopper (compute capability 9.0), with wgmma and clusters. Blackwell replaced wgmma. */
+  /** Whether the GPU is a Hopper (compute capability 9.0), with wgmma and clusters. Blackwell has no wgmma. */
   readonly hasWgmma: boolean;
   /** Number of streaming multiprocessors (SMs). A CTA that needs most of an SM runs alone on one. */
   readonly multiprocessors: number;

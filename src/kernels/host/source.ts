@@ -16,7 +16,7 @@ import wgmmaOperand from "./wgmma-operand.h" with { type: "text" };
 /** Size of a tensor map as tensor-copy.h writes it, in 32-bit words. */
 export const MAP_WORDS = 32;
 
-/** The tests' emulator implements these headers itself. */
+/** Exported for the tests' emulator, which replaces these headers by its own implementations for a CPU. */
 export { bulk, cluster, cudaInstructions, tensorCopy, wgmma };
 
 const hostHeaders = new Map([

@@ -3,8 +3,8 @@
 // tests' emulator (test/support/emulator) implements the same functions for a CPU.
 
 /**
- * Makes this thread's writes and completed cp.async copies to shared memory visible to wgmma and
- * TMA, after a barrier.
+ * Makes this thread's writes and completed cp.async copies to shared memory visible to wgmma and TMA. A barrier after
+ * it extends that to the wgmma and TMA of other threads.
  */
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -36,7 +36,7 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/** Does the same and returns with accumulators `d` complete, so that they may be read. */
+/** wgmma_wait<PENDING>() after which the accumulators `d` may be read. */
 template <int PENDING, int N>
 __device__ __forceinline__ void wgmma_wait(float (&d)[N]) {
   wgmma_wait<PENDING>();
