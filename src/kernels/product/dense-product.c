@@ -5,15 +5,15 @@
 // It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first operand. Both operands
 // are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP numbers of K: either the whole share of K
 // fits, or two steps are being multiplied while the others are copied. At the end the accumulators replace the
-// stages, one line of columns per row. The CTAs of a cluster split K; each finishes a share of the rows, whose
-// partial sums the other CTAs copy to it.
+// stages, one line of columns per row. The CTAs of a cluster split K; each finishes some of the rows, and the other
+// CTAs copy their partial sums of these rows to it.
 //
 // Inputs: x (rows, K); weight (N, K) of T; residual (rows, columns), any array if unused.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
-// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES, SHARES of K.
+// Template arguments: T of 16 bits, K, N, GATED, RESIDUAL; ROWS, WARPGROUPS, STAGES; SHARES: CTAs that split K.
 // Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of WARPGROUPS * 128 threads, in clusters of SHARES. Dynamic shared
-// memory for an mbarrier, the stages or the accumulators, with SHARES the other CTAs' accumulators, and alignment.
+// memory for an mbarrier, the stages or the accumulators, other CTAs' accumulators if SHARES > 1, and alignment.
 #include "bulk.h"
 #include "cluster.h"
 #include "warpgroup-sums.h"
@@ -61,7 +61,7 @@
     fetch_rows(s);
     cp_async_commit();
   }
-  // Packs of 8 columns per row that this CTA finishes, and the rounds in which its threads do so.
+  // A row has OWN_PACKS packs of 8 columns in this CTA. The threads finish one pack each per round.
   constexpr int OWN_PACKS = OWN / 8, ROUNDS = (OWN_ROWS * OWN_PACKS + THREADS - 1) / THREADS;
   const auto row_of = [&](int i) { return (i * THREADS + thread_index) / OWN_PACKS; };
   const auto is_own = [&](int i) { return row_of(i) < min(OWN_ROWS, rows - share * OWN_ROWS); };
@@ -112,7 +112,7 @@
   #pragma unroll
   for (int i = 0; i < ROUNDS; i++) {
     if (!is_own(i)) continue;
-    // The two halves of a pack, and with GATED the two halves of the pack of matching up columns.
+    // Sums of 4 columns each: the two halves of a pack of 8 columns; with GATED two of gate, then two of up.
     float four[4][4] = {};
     #pragma unroll
     for (int s = 0; s < SHARES; s++) {

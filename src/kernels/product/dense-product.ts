@@ -36,7 +36,7 @@ const ENOUGH = 64;
 
 type Sizes = { rows: number; columns: number; inputs: number };
 
-/** Chooses a shape; undefined for too many rows, more CTAs than SMs, or a matrix that is not whole CTAs and steps. */
+/** Chooses a shape; undefined for too many rows, more CTAs than SMs, or sizes that CTAs and steps do not divide. */
 export function denseShape(
   { multiprocessors }: Gpu,
   { rows, columns, inputs }: Sizes,

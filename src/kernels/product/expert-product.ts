@@ -24,7 +24,7 @@ export function fitsWideTiles({ rows, experts, outputs, inputs }: Sizes): boolea
   return rows / experts > LEAST_ROWS && outputs % COLUMNS === 0 && inputs % STEP === 0;
 }
 
-/** Multiplies x (N, K) by weight (E, N, K), given a plan with wide tiles -> (rows, N), or gated (rows, N / 2). */
+/** Multiplies x (T, K) by weight (E, N, K), with a plan of R rows in wide tiles -> (R, N), or gated (R, N / 2). */
 export function wideExpertProduct(
   kernels: KernelCache,
   given: Readonly<Record<"x" | "weight" | "plan", MlxArray>>,

@@ -3,9 +3,9 @@
 // shared memory with cp.async. A warp has NT tiles of 8 columns; KS warps share the same columns and split K, and
 // their accumulators are added at the end.
 //
-// Per step a lane loads 16 bytes of a matrix row, which are SUB * 8 numbers, and the same ones of x. A pack is 8
-// numbers of x in shared memory. Packs are swizzled by their row and the half of the row that they are in, which
-// avoids bank conflicts.
+// Per step a lane loads 16 bytes of a matrix row, which are SUB * 8 numbers, and the matching 8 * SUB numbers of x. A
+// pack is 8 numbers of x in shared memory. Packs are swizzled by their row and the half of the row that they are in,
+// which avoids bank conflicts.
 //
 // Inputs: x (rows, K); weight (N, K) of T, or quantized to BITS with scales and biases (N, K / SPAN) of T; norm:
 // unused; residual (rows, columns), any array if unused. With EXPERTS: weight (experts, N, K); norm is the plan of
@@ -111,8 +111,8 @@
   }
 #undef LOAD_MATRIX
 #undef READ_ROWS
-  // Each of the KS warps finishes some of the tiles. `slot` is where other warps store their accumulators of these
-  // tiles, in the stages' shared memory.
+  // Each of the KS warps finishes some of the tiles. `slot`: shared memory, taken over from the stages, in which a
+  // warp stores its accumulators of tile (i, j) if another warp finishes it.
   auto slot = [&](int warp, int i, int j) { return stages + ((warp * MT + i) * NT + j) * 512 + lane * 16; };
   if (KS > 1) {
     BARRIER;

@@ -118,7 +118,7 @@ export class Products {
     return cheapest(this.waysFor(matrix, x.dtype), call)!.launch(x, options);
   }
 
-  /** Sorts R rows by expert, for `experts`. Returns undefined if there are too many rows. */
+  /** Sorts the R (token, expert) rows by expert, as `experts` takes them. Returns undefined if there are too many. */
   plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
     if (rows > MOST_SORTED) return undefined;
@@ -146,7 +146,7 @@ export class Products {
     return this.#lastPlan;
   }
 
-  /** Multiplies x (N, K) by its experts' matrices (E, N, K), with a plan of R rows -> (R, N), or gated (R, N / 2). */
+  /** Multiplies x (T, K) by its experts' matrices (E, N, K), with a plan of R rows -> (R, N), or gated (R, N / 2). */
   experts(x: MlxArray, matrix: Matrix, plan: ExpertPlan, isGated: boolean): MlxArray {
     const form = formOf(matrix);
     const { rows, rowTiles, tiles: ctas, order } = plan;

@@ -10,7 +10,7 @@ import { fitsPrompt, PREPARED_HEAD_DIM, PromptProducts } from "./prompt-product.
 /** The operands x (rows, K) and weight (N, K) of a product. */
 type Factors = Readonly<Record<"x" | "weight", MlxArray>>;
 
-/** A product that attention may compute in the launch that prepares its heads. */
+/** A product that is not computed yet: attention may fuse it with RoPE and the KV write (`PromptHeads`). */
 export class PendingProduct extends PendingArray<Factors> {}
 
 export class PromptHeads {

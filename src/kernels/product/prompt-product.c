@@ -39,7 +39,7 @@
 #else
   constexpr int OUT_COLUMNS = N / 2, COLUMNS_PER_OUT = 2, SECOND = OUT_COLUMNS, NEXT = OWN;
 #endif
-  // Gate columns, and as many up columns, that one CTA of the cluster loads; halved tiles have this many in total.
+  // One CTA of the cluster loads SHARE gate and SHARE up columns of a tile; of a halved tile, only gate or only up.
   constexpr int SHARE = OWN / CLUSTER_CTAS;
   const int rows = x_shape[0], rank = cta_x % CLUSTER_CTAS;
   const unsigned stages = (dynamic_shared_memory() + 1023) / 1024 * 1024;

@@ -61,7 +61,7 @@ export class PromptProducts implements ProductKernel {
     this.#gpu = gpu;
   }
 
-  /** Returns this kernel's entry in the table of products, for gated ones only. */
+  /** Returns this kernel's entry in the table of products; it fits gated products only. */
   wayFor({ weight, bits, outputs, inputs }: Form): ProductWay | undefined {
     if (bits < 16 || !this.#gpu.hasWgmma || !hasWholeTiles(outputs, inputs)) return undefined;
     return {

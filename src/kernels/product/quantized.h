@@ -2,8 +2,8 @@
 #include "cuda-instructions.h"
 
 /**
- * Constants, as pairs, that convert integers without a conversion instruction: 128 (bfloat16) or 1024 (float16),
- * whose low mantissa bits are replaced by a weight; 1, a factor; and -128 or -1024, which is then added.
+ * Three constants, each as a pair, that convert integers without a conversion instruction: 128 (bfloat16) or 1024
+ * (float16), whose low mantissa bits a weight replaces; the factor 1; and the summand -128 or -1024.
  */
 FUNCTION uint3 integer_pairs(const __nv_bfloat16*) {
   return {0x43004300, 0x3f803f80, 0xc300c300};
@@ -12,7 +12,7 @@ FUNCTION uint3 integer_pairs(const __half*) {
   return {0x64006400, 0x3c003c00, 0xe400e400};
 }
 
-/** Dequantizes byte `i` of a word, in the low mantissa bits of 2^23: this needs no conversion instruction. */
+/** Dequantizes byte `i` of a word. Taking it as the low mantissa bits of 2^23 saves a conversion instruction. */
 template <typename T>
 FUNCTION float dequantize_byte(unsigned word, int i, T scale, T bias) {
   const unsigned bits = __byte_perm(word, 0x4b000000, 0x7650 + i);

@@ -2,18 +2,18 @@
 // Optionally fuses the RMSNorm before, SwiGLU, and the residual add after. A tile is 8 rows of the matrix, or with
 // GATED 8 gate rows and the 8 matching up rows. In each round a CTA processes LINES adjacent tiles; the grid is
 // persistent, and the next round is GROUPS * LINES tiles further. A producer warp streams the matrix through a ring
-// buffer of SLOTS rounds in shared memory with bulk copies. It issues EARLY rounds before the token is available; the
-// others after the loads of the token, which would otherwise queue after them. Memory serves some SMs faster than
-// others, so with CLAIMED the rounds after the first SLOTS are work-stealing: an atomic counter assigns them to the
-// CTA that asks first. The other WARPS warps split K: each has PAIRS pairs of steps. A step is 64 bytes of each row,
-// 16 bytes per lane.
+// buffer of SLOTS rounds in shared memory with bulk copies. It issues EARLY rounds before the token is available; it
+// issues the other rounds after the token's loads, which would otherwise queue after those rounds. Memory serves some
+// SMs faster than others, so with CLAIMED the rounds after the first SLOTS are work-stealing: an atomic counter
+// assigns them to the CTA that asks first. The other WARPS warps split K: each has PAIRS pairs of steps. A step is 64
+// bytes of each row, 16 bytes per lane.
 //
 // Weights become float16 without a conversion, as low mantissa bits of 1024: 1024 + q, exactly; with 4 bits every
 // second nibble stays 4 bits higher, as 1024 + 16 q. The token's numbers are scaled by a power of two per pair of
-// steps, so that float16 is exact for them too; products with a norm's weight need more bits and are split into two
-// float16 digits. Operand layout: of the first operand's 16 rows, 8 are the tile's rows in one step, and 8 the same
-// rows in the next step. A column of the second operand has one digit of the numbers of one quantization span in one
-// step, and zeros elsewhere; its products with the other step's rows are ignored.
+// steps, so that float16 is exact for them too; with NORMED a number (token times norm weight) needs more bits and is
+// split into two float16 digits. Operand layout: of the first operand's 16 rows, 8 are the tile's rows in one step,
+// and 8 the same rows in the next step. A column of the second operand has one digit of the numbers of one
+// quantization span in one step, and zeros elsewhere; its products with the other step's rows are ignored.
 //
 // Inputs: x (1, K) of T; weight (N, K) quantized to BITS with scales and biases (N, K / SPAN) of T; norm (K);
 // numbers: the norm's epsilon at 0; residual (columns); claims: with CLAIMED the atomic counter, zero before and
@@ -49,7 +49,7 @@
   // slot).
   const auto arrived = [&](int round) { return barriers + round % SLOTS * 16; };
   const auto slot_at = [&](int round) { return slots + round % SLOTS * (HALVES * HALF_BYTES); };
-  // `places`: the position in the matrix of the tiles in each slot.
+  // `places`: for each slot, the index of its group of LINES tiles in the matrix.
   SHARED int places[SLOTS];
   const auto load = [&](int round, int place) {
     const unsigned barrier = arrived(round);
@@ -99,7 +99,7 @@
   struct alignas(NUMBERS * sizeof(T)) Unit {
     T x[NUMBERS];
   };
-  // A pair of steps has 32 units, one per lane. Units of steps past the end of K are zeros.
+  // A unit: the token's numbers for one 32-bit word of weights. A pair of steps has 32, one per lane; zeros after K.
   const auto is_inside = [&](int s) { return ROW_STEPS == WARPS * PAIRS * 2 || first_step + s < ROW_STEPS; };
   const auto numbers_at = [&](int pair) {
     return min(first_step + pair * 2 + lane / 16, ROW_STEPS - 1) * STEP + lane % 16 * NUMBERS;

@@ -39,7 +39,7 @@ function manyColumns({ multiprocessors }: Gpu, { outputs }: Form, rows: number) 
 /** Converts epsilon to billionths, as the kernel takes it; the kernel computes no norm if that is 0. */
 const billionths = (eps: number) => Math.round(eps * 1e9);
 
-/** `norm`: the norm's weight, or with experts their plan. `each`: output rows per row of x. */
+/** `norm`: the norm's weight; with experts, the plan (rows sorted by expert). `each`: output rows per row of x. */
 type Work = {
   rows: number;
   ctas: number;
@@ -108,7 +108,7 @@ export function fewRows(gpu: Gpu, make: MakeKernel) {
   } satisfies ProductKernel & Record<string, unknown>;
 }
 
-/** Makes products of many rows. `experts` takes rows in a plan's tiles of `rowTiles` times 16 rows. */
+/** Makes products of many rows. `experts` takes rows sorted by expert, in tiles of `rowTiles` * 16 rows. */
 export function manyRows(gpu: Gpu, make: MakeKernel) {
   const kernels = new KernelCache("cuda", make, { headers: productHeaders });
   const product = (
@@ -118,7 +118,7 @@ export function manyRows(gpu: Gpu, make: MakeKernel) {
     work: Work,
     hasExperts: boolean,
   ) => {
-    // Room for the rows' numbers of two steps: 512 / bits numbers per share of K.
+    // Two stages for the rows of x: each has 512 / bits elements of 2 bytes per row and share of K.
     const sharedMemory = 2 * rowTiles * 16 * columns.shares * (512 / form.bits) * 2;
     // A compiled kernel has a fixed size of shared memory, so the size is part of its name.
     const kernel = [`product_many_${sharedMemory}`, manyBody] as const;
@@ -141,7 +141,7 @@ export function manyRows(gpu: Gpu, make: MakeKernel) {
       };
     },
     experts: (x: MlxArray, form: Form, rowTiles: number, work: Work) => {
-      // If many rows share a matrix, wide tiles without shares of K read less.
+      // If many rows share a matrix, wide tiles, for which the warps do not split K, read less.
       const shares = rowTiles === 4 && form.outputs % 128 === 0 ? 1 : 4;
       return product(x, form, { rowTiles, tiles: 4, shares }, work, true);
     },

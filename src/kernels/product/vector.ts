@@ -49,8 +49,8 @@ function sharing(sizes: Sizes) {
 type Fused = { isGated: boolean; isNormed: boolean; isAdded: boolean };
 
 /**
- * Chooses how whole rows are read: rows per warp (a power of two), and CTAs. A persistent grid has the same number of
- * rounds for all CTAs; `resident` CTAs share an SM, as many as registers allow.
+ * Chooses how whole rows are read: rows per warp (a power of two), and CTAs. With a persistent grid all CTAs have the
+ * same number of rounds, and `resident` CTAs share an SM, the most that registers allow.
  */
 function reading(
   { multiprocessors }: Gpu,
@@ -72,14 +72,14 @@ function reading(
   const hasManyLoads = isDense ? packs > 6 : packs * lines * halves > 8;
   const resident = (isDense ? 4 : 3) - Number(hasManyLoads);
   const even = Math.ceil(steps() / (resident * multiprocessors));
-  // Limits rounds, because residuals are loaded before the first round: one per thread, or for one round if dense.
+  // Limits rounds: residuals are loaded before the first round, one per thread, or if dense only for one round.
   const mostRounds = isDense ? 1 : Math.floor((shares * 32) / lines);
   const rounds = isAdded ? Math.min(mostRounds, even) : even;
   const groups = Math.ceil(steps() / rounds);
   return { ...launch, name: `${name}_${resident}`, groups, resident };
 }
 
-/** Maximum warps that compute in a streaming CTA, and maximum parts of the matrix that a warp processes at once. */
+/** Maximum warps that compute in a streaming CTA, and maximum tiles times pairs of steps that a warp has at once. */
 const STREAM_WARPS = 16;
 const STREAM_PARTS = 4;
 /**
@@ -96,7 +96,7 @@ const CLAIMED_ROUNDS = 6;
 /** Maximum tiles whose partial sums are buffered before they are reduced over the warps. */
 const KEPT_TILES = 16;
 
-/** Chooses how to stream a quantized matrix, in tiles of 8 rows of each half; undefined if unsupported. */
+/** Chooses how to stream a quantized matrix in tiles of 8 rows (gated: 8 gate and 8 up); undefined if unsupported. */
 function streaming(
   { multiprocessors }: Gpu,
   { inputs, bits, span }: Form,
@@ -155,7 +155,7 @@ function streaming(
   };
 }
 
-/** Makes products of x (1, K) with a matrix, or of one row (or R rows) with R `chosen` experts -> (1 or R, N). */
+/** Makes products of x (1, K) -> (1, N). With R `chosen` experts x has 1 or R rows, and the result is (R, N). */
 export function vectors(gpu: Gpu, make: MakeKernel, constants: Constants) {
   // Keyed by the CTAs per SM for which the compiler limits registers.
   const kernels = new KernelCaches("cuda", make, productHeaders);

@@ -14,7 +14,7 @@
 // columns), any array if unused.
 // Output: made (rows, columns): N columns; with GATED N / 2, silu(x gate) * (x up), where gate is the first half of
 // the matrix's rows and up the second.
-// Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES, SHARES of K.
+// Template arguments: T of 16 bits, BITS, SPAN, GATED, RESIDUAL; ROWS, TILES, STEP, STAGES; SHARES: CTAs that split K.
 // Grid: (SHARES, rows / ROWS, N / COLUMNS) CTAs of 256 threads, in clusters of SHARES. CTAs with the same columns run
 // together, so that the columns hit the L2 cache. Dynamic shared memory for the stages or the accumulators, and 1,024
 // bytes for alignment.

@@ -68,7 +68,7 @@ export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): Grou
 
 type Split = Pick<GroupShape, "rows" | "tiles" | "shares">;
 
-/** Estimates cycles: those of a CTA, times the number of waves of clusters. */
+/** Estimates cycles: the cycles of one CTA, times the number of waves of clusters. */
 function costOf(
   { multiprocessors, gpcs }: Gpu,
   { rows, tiles, shares }: Split,
