@@ -196,7 +196,7 @@ export class RecurrenceKernels implements Recurrence {
     const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
     const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
-    // With more key features a thread's state exceeds the registers that two CTAs per SM leave.
+    // If keys have more than MOST_DIM features, a thread's state exceeds the registers that two CTAs per SM leave.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
     const kernels = isBounded ? this.#wholeHeads : this.#kernels;
     return kernels.run(isBounded ? "scan_heads" : "scan", scanBody, inputs, "read", {
@@ -225,7 +225,7 @@ export class RecurrenceKernels implements Recurrence {
   }
 }
 
-/** Returns the number of rows of packed moves. */
+/** Returns the number of sequences in packed moves. */
 function countOf(moves: MlxArray): number {
   return moves.shape[0]! / 4 - 1;
 }

@@ -80,7 +80,7 @@ export type OutputGate = { column: number; norm: { weight: MlxArray; eps: number
 export interface Recurrence {
   /** Convolves x (T, channels or more) with kept inputs in pool (slots, taps - 1, channels) -> (T, channels). */
   convolve(x: MlxArray, pool: MlxArray, moves: MlxArray, convolution: Convolution): MlxArray;
-  /** Scans; pool (slots, heads, value features, key features) float32 -> (T, heads * value features). */
+  /** Scans with float32 states in pool (slots, heads, value features, key features) -> (T, heads * value features). */
   scan(inputs: ScanInputs, pool: MlxArray, moves: MlxArray, scan: Scan): MlxArray;
   free(): void;
 }
@@ -89,8 +89,8 @@ export interface Recurrence {
 export type RowMove = { first: number; count: number; from: number; to: number };
 
 /**
- * Packs four integers per row, after a header of four whose first is the number of rows. The number is not a template
- * argument, which would need a compiled kernel for each value.
+ * Packs four integers per row (a sequence's tokens of the step), after a header of four whose first is the number of
+ * rows. As a template argument the number would need a compiled kernel for each value.
  */
 export function packMoves(rows: readonly RowMove[]): Int32Array {
   const packed = new Int32Array(4 * (1 + rows.length));

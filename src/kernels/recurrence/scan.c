@@ -11,8 +11,8 @@
 // Unused inputs may be any array.
 // Output: read (tokens, HEADS * VALUE_DIM).
 // Template arguments: T, HEADS, KEY_HEADS, KEY_DIM, VALUE_DIM, WIDTH, QUERIES, KEYS, VALUES, NORMED, DELTA_RULE,
-// SKIP, BY_FEATURE, ERASES, FINDS, PUTS, RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS, NORM_OUTPUT, GATES; WARPS per CTA,
-// which must have all rows of a head with NORM_OUTPUT; CHUNK.
+// SKIP, BY_FEATURE, ERASES (RWKV 7: vectors at the columns FINDS and PUTS), RAW, RAW_WIDTH, STEPS, HAS_BETAS, BETAS,
+// NORM_OUTPUT, GATES; WARPS per CTA, which must have all rows of a head with NORM_OUTPUT; CHUNK.
 // Grid: (VALUE_DIM / (8 WARPS), HEADS, sequences) CTAs of WARPS warps.
 #include "moves.h"
 #include "scan.h"
