@@ -1,5 +1,5 @@
-// Argmax, first launch: the maximum of each of PARTS parts of a row. A thread loads packs of 16 bytes, if rows are a
-// multiple of that, and AHEAD of them at once.
+// Argmax, first launch: the maximum of each of PARTS parts of a row. A thread loads AHEAD packs at once, of 16 bytes
+// if rows are a multiple of 16 bytes, otherwise of one number.
 //
 // Inputs: x (rows, COLUMNS).
 // Outputs: orders and places (rows, PARTS): the maximum as an integer (best.h), and its column.
@@ -13,7 +13,7 @@
   };
   const int begin = cta_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
   const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(cta_y) * PACKS;
-  // Offset of a thread's i-th pack; past the end, the first pack again, which keeps the maximum.
+  // Offset of a thread's i-th pack; past the end, of the thread's first pack, which leaves the maximum as it is.
   auto at_of = [&](int first, int i) { return first + i * THREADS < end ? first + i * THREADS : first; };
   Entry best = {0, 0xffffffffu};
   for (int first = begin + thread_index; first < end; first += THREADS * AHEAD) {

@@ -1,5 +1,5 @@
-// Embedding lookup: copies the matrix rows of tokens; CUDA only. A thread copies packs of 16 bytes, one of each of
-// its CTA's EACH rows at a time.
+// Embedding lookup: copies the matrix rows of tokens; CUDA only. A CTA copies EACH rows; a thread copies one pack of
+// 16 bytes of each row at a time.
 //
 // Inputs: matrix (ROWS, DIMS) of T; tokens (count) uint32; ids beyond the matrix get its last row.
 // Output: found (count, DIMS).

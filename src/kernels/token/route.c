@@ -7,8 +7,8 @@
 // scale at 0, the corrections (EXPERTS) from 8 on if CORRECTED.
 // Outputs: chosen (tokens, EACH + ALWAYS), and shares, their weights, of the same shape.
 // Template arguments: T, WIDTH, DIMS (0: logits are given), EXPERTS, EACH chosen per token, ALWAYS (shared experts),
-// GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, of which all but the KEPT with the highest sum of their
-// BEST top scores get the score 0, or with LEAVES_OUT are excluded; WARPS.
+// GATED, SOFTMAX, CORRECTED, NORMALIZED; GROUPS of experts, ranked by the sum of their BEST highest scores: experts
+// outside the KEPT best groups get the score 0, or with LEAVES_OUT are excluded; WARPS.
 // Grid: tokens CTAs of WARPS warps.
   constexpr int OWN = (EXPERTS + 31) / 32, ALL = EACH + ALWAYS, GROUP = EXPERTS / GROUPS;
   constexpr float LOWEST = -3e38f;

@@ -18,13 +18,13 @@ export type Routing = {
   softcap?: number | undefined;
   /** "sparsemixer" only: relative distance from the best logit within which logits take part in its softmax. */
   nearness?: number | undefined;
-  /** Numbers (experts), float32, that are added to scores for choosing experts, but not to the experts' shares. */
+  /** Numbers (experts), float32, that are added to scores for choosing experts, but not for their routing weights. */
   correction?: MlxArray | undefined;
   groups?: ExpertGroups | undefined;
-  /** Whether the shares of a token's experts are normalized to a sum of 1, before scaling. */
+  /** Whether the routing weights of a token's experts are normalized to a sum of 1, before scaling. */
   isNormalized: boolean;
   scale: number;
-  /** Shared experts, which all tokens use: after the chosen ones, with a gate of their own or the share 1. */
+  /** Shared experts, which all tokens use. They follow the chosen ones, with a gate of their own or the weight 1. */
   shared: { count: number; isGated: boolean };
 };
 
@@ -62,11 +62,11 @@ const THREADS = 256;
 /** Maximum layers whose packed parameters are kept, over models that are loaded or were recently. */
 const MOST_LAYERS = 1024;
 
-/** Maximum warps per CTA for a token's scores, and maximum tokens for which that beats a product. */
+/** Maximum warps per CTA that compute a token's scores, and maximum tokens for which they beat a matrix product. */
 const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
-/** Whether `RoutingKernels.route` can compute these tokens' scores, and faster than a product. */
+/** Whether `RoutingKernels.route` can compute these tokens' scores, and faster than a matrix product does. */
 export function fitsScoring(x: MlxArray, matrix: MlxArray): boolean {
   const [tokens, dims] = x.shape as [number, number];
   return tokens <= MOST_SCORED && x.dtype === matrix.dtype && (dims * bytesOf(x.dtype)) % 16 === 0;

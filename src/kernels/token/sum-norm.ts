@@ -9,7 +9,7 @@ import { Constants } from "../host/constants.ts";
 import { KernelCache } from "../host/kernel-cache.ts";
 import body from "./sum-norm.c" with { type: "text" };
 
-/** Terms of a residual add: made (T, D), or with shares (T, K) the expert outputs (T, K, D); residual (T, D). */
+/** Terms of a residual add: residual (T, D) and made (T, D). With routing weights `shares` (T, K), made (T, K, D). */
 export type Addends = { made: MlxArray; shares?: MlxArray | undefined; residual: MlxArray };
 
 /** A residual add that the norm after it may compute. */
