@@ -42,7 +42,7 @@
   }
   const unsigned stages = dynamic_shared_memory();
   auto swizzled = [](int row, int pack) { return (row * PACKS + (pack ^ pack / 8 * 2 ^ row % 2)) * 16; };
-  // A thread copies pack `pack` of every APART-th row, for each share of K.
+  // A thread copies pack `pack` of every APART-th row, in each step for each of the KS warps that split K.
   constexpr int APART = WARPS * 32 / PACKS;
   const int row = thread_index / PACKS, pack = thread_index % PACKS;
   constexpr int COPIES = (ROWS + APART - 1) / APART;

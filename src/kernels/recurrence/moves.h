@@ -7,7 +7,7 @@ FUNCTION const DEVICE int* move_of(const DEVICE int* moves, int row) {
   return moves + 4 * (1 + row);
 }
 
-/** Returns the index of a token's sequence, by binary search over the sequences' first tokens. */
+/** Returns the index in `moves` of a token's sequence, by binary search over the sequences' first tokens. */
 FUNCTION int row_of(const DEVICE int* moves, int token) {
   // Decoding sequences come first, with one token each.
   if (token < moves[0] && move_of(moves, token)[MOVE_FIRST] == token) return token;

@@ -29,7 +29,7 @@ FUNCTION bool is_better(Entry x, Entry than) {
   return x.order > than.order || (x.order == than.order && x.place < than.place);
 }
 
-/** Returns the warp's best entry to every lane. */
+/** Returns the best of the lanes' entries, to every lane of the warp. */
 FUNCTION Entry best_of_lanes(Entry best) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const Entry other = {SHUFFLE_XOR(best.order, mask), SHUFFLE_XOR(best.place, mask)};
