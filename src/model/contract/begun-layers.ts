@@ -3,15 +3,15 @@ import type { Hidden } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 
-/** Layers per launch. Only the first layer launches alone, and its queries even before the rest of the layer. */
+/** Layers per launch, except that the first layer is launched at once, and its queries even earlier. */
 const LAYERS = 2;
-/** Layers queued ahead so that the device never idles. */
+/** Maximum launches in flight: enough that the device never idles. */
 const MOST_BEGUN = 2;
 
 /**
- * Waits for the device while it builds layers: the host builds them much faster, and their intermediate arrays stay
- * in memory until they are computed. Without waiting, the memory of all layers would be needed at once, and
- * allocating it is slow.
+ * Builds and launches layers, and lets the host wait so that it is only a few layers ahead of the device:
+ * intermediate arrays stay in memory until they are computed. Without waiting, the memory of all layers would be
+ * needed at once, and allocating it is slow.
  */
 export class BegunLayers {
   readonly #landOthers: (() => void) | undefined;

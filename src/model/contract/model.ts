@@ -1,6 +1,6 @@
 // Declares the interface between models and the code that runs them. All sequences of a step are concatenated to one
-// row of T tokens. Layers that work token by token never see the difference; attention is left to the step, which
-// knows which tokens each token may attend to and where the keys are.
+// row of T tokens. Most layers work token by token and ignore sequences; attention is left to the step, which knows
+// which tokens each token may attend to and where the keys are.
 import type { Norm } from "../../device/device.ts";
 import type { LatentRows } from "../../kernels/attention/latent-attention.ts";
 import type { PendingProduct } from "../../kernels/product/prompt-heads.ts";
@@ -29,7 +29,7 @@ export type Heads = {
   headDim: number;
   qNorm?: Norm | undefined;
   kNorm?: Norm | undefined;
-  /** Norm of values, whose epsilon is that of qNorm. */
+  /** Norm of values, with the epsilon of qNorm. */
   vNorm?: Norm | undefined;
   rope?: Rope | undefined;
   /** Whether the layer reads keys and values that an earlier layer wrote in the same step. */
@@ -48,9 +48,9 @@ export type LatentOptions = {
 export interface Step {
   /**
    * Applies norms and RoPE to queries and keys, writes keys and values to the KV store, and attends: qkv (T, (heads +
-   * 2 kvHeads) * D) -> (T, heads * D). With `sharesKv` qkv has only queries; they depend on the output of the layer
-   * that writes the keys and values, so this launch comes after. With `rows` (R), only these tokens attend: (R, heads
-   * * D). Each is the last one of its sequence, or a token whose output is not needed.
+   * 2 kvHeads) * D) -> (T, heads * D). With `sharesKv` qkv has only queries: an earlier layer, whose output they
+   * depend on, wrote the keys and values. With `rows` (R), only the tokens at these indices attend: (R, heads * D).
+   * Each is the last one of its sequence, or a token whose output is not needed.
    */
   attend(
     state: KvState,

@@ -80,7 +80,7 @@ export function layerRopes(
 
 /** Returns how many features of a head are rotary. */
 function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim: number): number {
-  // Proportional RoPE counts all features in its wavelengths, so that the other features stay in place.
+  // Counts all features for proportional RoPE; `proportional` makes wavelengths that leave some of them unrotated.
   if (rope_scaling?.rope_type === "proportional") return headDim;
   const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
@@ -212,14 +212,14 @@ function yarnGain(scaling: RopeScaling, weight: number): number {
   return factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1;
 }
 
-/** Returns a factor on scores, for models that scale all features of queries and keys, not only the rotary ones. */
+/** Returns a factor on attention scores, for models in which YaRN scales all features, not only the rotary ones. */
 export function yarnScale({ scaling }: RopeOptions): number {
   return scaling?.mscale_all_dim ? yarnGain(scaling, scaling.mscale_all_dim) ** 2 : 1;
 }
 
 type LongRopeSet = { factors: readonly number[] | undefined; magnitude: number };
 
-/** Returns longrope's two sets. `beyond` is the maximum length for the short one; undefined if both are equal. */
+/** Returns longrope's factors for short and long sequences. `beyond`: length limit of short ones, if both differ. */
 function longRope(scaling: RopeScaling, maxPositions: RopeOptions["maxPositions"]) {
   const longest = maxPositions ?? 131_072;
   const { original_max_position_embeddings: original = longest } = scaling;
