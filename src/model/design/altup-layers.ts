@@ -92,7 +92,7 @@ function magnitude(x: MlxArray): MlxArray {
   return power(divide(sum(multiply(x, x), -1, true), x.shape.at(-1)!), 0.5);
 }
 
-/** Builds a layer on x (T, N, D), whose active hidden state passes through attention, low-rank branch and MLP. */
+/** Builds a layer on N hidden states per token (T, N, D): only the active one passes attention, LAuReL and MLP. */
 export function altUpBlock(
   config: AltUpConfig & { hidden_size_per_layer_input: number },
   weights: Weights,

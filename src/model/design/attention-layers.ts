@@ -24,7 +24,7 @@ import { arrangeHalves, arrangeNormHalves } from "../layers/qkv.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { AttentionDesign } from "./design.ts";
 
-/** Crossings by window: keys and values of the last layer that writes them, for later layers with that window. */
+/** For each window, keys and values that the last layer to write them passes to later layers with this window. */
 export type KvCrossings = ReadonlyMap<number | undefined, Crossing>;
 
 export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCrossings {
@@ -105,7 +105,7 @@ export function attentionLayers(
   };
 }
 
-/** Makes head norms. `keysOf`: attention whose key norm applies; undefined if this layer writes no keys. */
+/** Makes head norms. The key norm is that of the attention `keysOf`, or none if this layer writes no keys. */
 function headNorms(
   { headNorms, normsValues }: AttentionDesign,
   keysOf: string | undefined,
@@ -121,7 +121,7 @@ function headNorms(
   };
 }
 
-/** Returns the projection, with changes to queries, keys and values, and the RoPE that is left to attention. */
+/** Returns the projection with the design's norms and clipping, and the RoPE that attention still has to apply. */
 function projectionParts(
   weights: Weights,
   name: string,

@@ -131,7 +131,7 @@ function inputCrossings({ layerInputs }: DecoderOptions, layers: number): Crossi
   return Array.from({ length: layers }, (_, to) => ({ from: -1, to, width }));
 }
 
-/** Returns the bytes of embedding and output matrix, in units of a layer. */
+/** Returns the size of embedding and output matrix together, as a number of average layers. */
 function layersWorth(weights: Weights, layers: number, tied: boolean): number {
   const vocabulary =
     weights.stored.bytesOf("model.embed") + (tied ? 0 : weights.stored.bytesOf("lm_head."));

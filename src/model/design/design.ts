@@ -93,9 +93,9 @@ export type AttentionDesign = {
   outputGate?: OutputGate | undefined;
   /** Number of layers that write keys and values. The others read those of the last writer with the same window. */
   kvOwners?: number | undefined;
-  /** Rearranges the tensors of a layer's attention into our order. */
+  /** Rearranges the tensors of a layer's attention from the family's order to that of qkv.ts. */
   arrange?: ((name: string, sizes: AttentionSizes, layer: number) => void) | undefined;
-  /** Overrides parts of the attention named `name`. */
+  /** Returns parts that replace the default parts of a layer's attention; `name` is its name in files. */
   parts?:
     | ((name: string, sizes: AttentionSizes, layer: AttentionLayer) => Partial<AttentionParts>)
     | undefined;
@@ -133,7 +133,7 @@ export type MlpDesign = {
   experts?: ExpertDesign | undefined;
   /** Renames and rearranges the tensors of a layer's MLP. */
   arrangeMlp?: ((name: string) => void) | undefined;
-  /** Replaces MLP and experts in layers for which this returns a product. */
+  /** Replaces MLP and experts in layers for which this returns a function. */
   mlp?: ((name: string, layer: number) => Linear | undefined) | undefined;
 };
 

@@ -69,7 +69,7 @@ export function family<S extends Shape = None, B extends Shape = None>(
     weights.stored.renameEach(commonName);
     weights.stored.renameParts(whole.names);
     const design = whole.design(parsed, weights);
-    // The design translates common keys whose meaning differs in this family.
+    // `design.config` replaces common keys whose meaning differs in this family.
     return transformer({ ...(parsed as BaseConfig), ...design.config }, weights, design);
   };
   return Object.assign(architecture, { family: whole });
@@ -86,7 +86,7 @@ const TOWERS =
 
 /**
  * Loads only the text decoder of a multimodal model, from text_config and, for keys that it lacks, the outer
- * configuration. With `isBare`, text_config may be missing.
+ * configuration. With `isBare`, a configuration without text_config is the decoder's own.
  */
 export function textPart(text: Architecture, { isBare = false } = {}): Architecture {
   return (config, weights) => {
@@ -95,7 +95,8 @@ export function textPart(text: Architecture, { isBare = false } = {}): Architect
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
     const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
-    // transformers 5 ties by the outer key, earlier versions by the inner one. If the keys differ, tensors decide.
+    // transformers 5 reads the outer key, earlier versions the inner one. If they differ, files with lm_head are
+    // untied.
     const tied =
       outer != null && inner != null && outer !== inner
         ? { tie_word_embeddings: !weights.stored.hasAny(/\blm_head\.weight$/) }

@@ -27,7 +27,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   const project = weights.linear("model.per_layer_model_projection", dims, layers * each);
   const norm = rmsNorm(weights, "model.per_layer_projection_norm", each, eps);
   return (tokens, embedded) => {
-    // Replaces image and audio tokens, which have no embedding here.
+    // Replaces image and audio tokens by token 0, because they have no embedding in this table.
     const known =
       vocabulary < config.vocab_size ? where(less(tokens, vocabulary), tokens, 0) : tokens;
     const byLayer = (x: MlxArray) => reshape(x, [-1, layers, each]);

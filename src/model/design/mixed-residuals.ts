@@ -7,7 +7,7 @@ import type { Crossing } from "../layers/crossings.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { Design } from "./design.ts";
 
-/** Adds each `size` layers to one sum. Attention, MLPs and the last norm read a mixture of all sums so far. */
+/** Stores the sum and starts anew every `size` layers. Attention, MLPs and last norm read a mixture of all sums. */
 export function mixedResiduals(
   weights: Weights,
   { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
@@ -16,7 +16,7 @@ export function mixedResiduals(
   const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
     return { from: i * size, to: layers - 1, width: dims };
   });
-  /** Mixes the hidden state with the sums that were begun in layers below `before`. */
+  /** Mixes the current sum with the sums that were stored at layers below `before`. */
   const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
     const begun = sums.filter(({ from }) => from < before);
@@ -42,7 +42,7 @@ export function mixedResiduals(
 }
 
 function mixtureWeight(weights: Weights, name: string, dims: number): MlxArray {
-  // GGUF files store the product of both tensors.
+  // GGUF files store norm weight times projection as one tensor.
   const product = `${name}_score.weight`;
   if (weights.stored.has(product)) return weights.arrays.tensor(product, [dims], "float32");
   const scale = weights.arrays.tensor(`${name}_norm.weight`, [dims], "float32");

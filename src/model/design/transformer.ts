@@ -79,7 +79,7 @@ function unusedTensors(config: BaseConfig, { hasLayersBehind, kvOwners }: Design
   const sharing = kvOwners === undefined ? "" : numbers(kvOwners, layers);
   return [
     ...(hasLayersBehind ? [new RegExp(`^model\\.layers\\.(${behind})\\.`)] : []),
-    // Ignores keys and values in files for layers that read those of other layers.
+    // Ignores key and value tensors of layers that read another layer's keys and values.
     ...(sharing ? [new RegExp(`^model\\.layers\\.(${sharing})\\.self_attn\\.(k_|v_)`)] : []),
   ];
 }
@@ -99,7 +99,7 @@ function sequentialBlock(
     scale: number,
     rows?: MlxArray,
   ) => {
-    // An RMS norm directly before a product and a sum directly after it are fused into the product.
+    // Attention and MLP fuse the RMS norm of their input and the residual sum into their linear layers.
     const norm = before && "eps" in before ? before : undefined;
     const input = before && !norm ? before(x) : x;
     if (!after && scale === 1 && sum === add) return compute(input, { norm, residual: x });
