@@ -67,7 +67,7 @@ export function activationOf(name: string, key: string): Activation {
   throw new LoadError(`config.json: ${key}: there is no ${quoted(name)}; there are ${known}`);
 }
 
-/** Returns activation(gate) * up: by name if devices compute it in one operation, else as a function. */
+/** Returns activation(gate) * up: as a name for devices' own operations ("swiglu", "geglu"), else as a function. */
 export function gatingOf(name: string, key: string): Gating {
   const activation = activationOf(name, key);
   if (activation === silu) return "swiglu";
@@ -100,7 +100,7 @@ export function situ(beta: number, most: number | null | undefined): Gating {
   };
 }
 
-/** Gates as Gemma 3n: passes only gates `deviations` standard deviations above the mean over all ranks' gates. */
+/** Gates as Gemma 3n: subtracts mean plus `deviations` standard deviations from gates; negative ones become 0. */
 export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
   const total = weights.ranks.totals(width) ?? ((x) => x);
   const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));
@@ -121,7 +121,7 @@ export function normalQuantile(share: number): number {
 export type Slope = "alpha_p" | "alpha_n" | "beta" | "eps";
 
 /**
- * Makes xIELU (Apertus): a parabola above 0, an exponential below, each with a learned slope (1), and a linear term.
+ * Makes xIELU (Apertus): a parabola above 0, an exponential below, each with a learned factor, plus a linear term.
  */
 export function xielu(weights: Weights, slope: (part: Slope) => MlxArray): Activation {
   const scalar = (make: () => MlxArray) => weights.arrays.computed(() => reshape(make(), []));

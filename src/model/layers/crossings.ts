@@ -37,7 +37,7 @@ export function takeApart(both: MlxArray, dims: number, crossings: Crossing[]): 
   return hidden!;
 }
 
-/** Wraps a product so that its last `width` columns are also stored in the crossing, for later layers. */
+/** Wraps a projection so that its last `width` output columns are also stored in the crossing, for later layers. */
 export function handingOn<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   width: number,
@@ -50,7 +50,7 @@ export function handingOn<A extends unknown[]>(
   };
 }
 
-/** Wraps a product so that an earlier layer's crossing is appended as its last columns. */
+/** Wraps a projection so that an earlier layer's crossing is appended as the last columns of its output. */
 export function takingOver<A extends unknown[]>(
   product: (...inputs: A) => MlxArray,
   from: Crossing,

@@ -89,7 +89,7 @@ export function deltaNet(
   };
 }
 
-/** Splits Qwen 3 Next's two matrices by key head: queries, keys, values and gates; betas and steps. */
+/** Splits Qwen 3 Next's two matrices, grouped by key head, into queries with keys and values, gates, betas, steps. */
 export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: DeltaNetSizes): void {
   const { dims, keyHeads: heads, keyDim } = sizes;
   const each = sizes.valueHeads / heads;
@@ -98,7 +98,7 @@ export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: Delt
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
-  // Other files need no split: GGUF's are in order, and Qwen 3.5's have separate matrices.
+  // Splits Qwen 3 Next's matrix. GGUF files have the split parts, and Qwen 3.5's files have separate matrices.
   if (matrices.has(mixed)) {
     matrices.check(mixed, [heads * width, dims]);
     matrices.pick(mixed, `${name}.in_proj_qkv`, [

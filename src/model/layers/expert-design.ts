@@ -7,7 +7,7 @@ import type { Activation } from "./activations.ts";
 
 export type Routing = Partial<Omit<DeviceRouting, "experts" | "each" | "correction" | "shared">> & {
   each: number;
-  /** Name of the correction (experts), which is added to scores to choose experts, but not to their weights. */
+  /** Name of the correction (experts): added to scores to choose experts, but not to make routing weights. */
   correction?: string | undefined;
 };
 
@@ -24,7 +24,7 @@ export type ExpertDesign = Routing & {
   latent?: LatentExperts | undefined;
   /** Number of identity experts, which return their input. */
   identities?: number | undefined;
-  /** Whether weights scale the experts' inputs instead of their outputs. Only with one expert per token. */
+  /** Whether routing weights scale experts' inputs instead of outputs. Only with one expert per token. */
   scalesInputs?: boolean | undefined;
 };
 
@@ -76,7 +76,7 @@ export const mlpTypes = (marks: readonly (number | boolean)[] | null | undefined
 type ExpertsConfig = Pick<BaseConfig, "intermediate_size"> &
   z.infer<z.ZodObject<typeof expertKeys>>;
 
-/** Designs experts with softmax routing from the configuration; `own` overrides fields. */
+/** Makes a design of experts with softmax routing from the configuration; `own` overrides fields. */
 export function expertsOf(config: ExpertsConfig, own: Partial<ExpertDesign> = {}): ExpertDesign {
   const { n_group, topk_group, first_k_dense_replace: dense, moe_layer_freq: each } = config;
   const { mlp_layer_types: types } = config;

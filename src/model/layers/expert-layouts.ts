@@ -23,14 +23,14 @@ export function arrangeExperts(
 ): void {
   stackExperts(stored, name, experts);
   const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
-  // Some of MLX's files have all experts in one tensor that is named like an MLP's.
+  // Renames tensors of all experts that some of MLX's files name like a single MLP's.
   for (const part of Object.keys(partNames)) {
     if (!stored.has(`${source}.${part}.weight`)) continue;
     stored.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
   }
   const both = stored.get(`${source}.gate_up_proj`)?.shape;
   if (!both || stored.has(`${target}.gate_proj.weight`)) return;
-  // Either (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed: only one of them can be square.
+  // Either (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed. Checks both: one may be square.
   const down = stored.get(`${source}.down_proj`)?.shape;
   if (both[2] === dims && down?.[1] === dims) {
     splitExperts(stored, `${source}.gate_up_proj`, target);
@@ -38,7 +38,7 @@ export function arrangeExperts(
   } else transposeExperts(stored, source, target);
 }
 
-/** Stacks the experts' matrices of files with one matrix per expert in `name`.experts, as most authors' have. */
+/** Stacks matrices of single experts, `name`.experts.0 and so on, as most authors' files have them. */
 function stackExperts(stored: StoredTensors, name: string, experts: number): void {
   for (const [part, names] of Object.entries(partNames)) {
     for (const other of names) {
@@ -52,7 +52,7 @@ function stackExperts(stored: StoredTensors, name: string, experts: number): voi
   }
 }
 
-/** Splits gate_up of files that have the gates and ups of all experts in one tensor: (experts, 2 hidden, dims). */
+/** Splits gate_up (experts, 2 hidden, dims) of all experts into gates and ups. */
 function splitExperts(stored: StoredTensors, source: string, name: string): void {
   for (const [half, part] of ["gate_proj", "up_proj"].entries()) {
     stored.arrange([source], ([tensor]) => {
@@ -69,7 +69,7 @@ function splitExperts(stored: StoredTensors, source: string, name: string): void
   }
 }
 
-/** Transposes gate_up (experts, dims, 2 hidden) and down_proj, as other files have them. */
+/** Transposes gate_up (experts, dims, 2 hidden) and down_proj (experts, hidden, dims), and splits gate_up. */
 function transposeExperts(stored: StoredTensors, source: string, name: string): void {
   const pick = (matrix: string, part: string, index: number, parts: number) => {
     if (!stored.has(`${source}.${matrix}`)) return;
@@ -109,7 +109,7 @@ export function splitExpertRows(
  */
 export function arrangeInterleaved(stored: StoredTensors, name: string): void {
   const [both, down] = [`${name}.gate_up_proj`, `${name}.down_proj`];
-  // MLX's files have gates and ups in separate tensors.
+  // Returns for MLX's files, which have gates and ups in separate tensors already.
   if (!stored.has(`${both}_bias`)) return;
   const isPlain = stored.has(both);
   for (const [half, part] of (["gate_proj", "up_proj"] as const).entries()) {

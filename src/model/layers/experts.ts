@@ -21,7 +21,7 @@ import {
 /** x (T, D) -> the chosen experts of each token and their weights */
 export type Router = (x: MlxArray) => Routed;
 
-/** Builds a router. `name`: the matrix of scores. `shared`: number of shared experts, and their gate. */
+/** Builds a router. `name`: the matrix of scores. `shared`: shared experts that all tokens take, and their gate. */
 export function router(
   weights: Weights,
   name: string,
@@ -125,7 +125,7 @@ function ofScaledInputs(mlps: ExpertMlps): Mixture {
   };
 }
 
-/** Projects down, applies the experts, projects up. */
+/** Projects down to the latent size, applies the experts there, and projects up again. */
 function inLatent(
   weights: Weights,
   name: string,
@@ -150,8 +150,8 @@ function withIdentities(mixture: Mixture, experts: number): Mixture {
 }
 
 /**
- * If the file stores a shared MLP in the experts' format, appends it as additional experts of their width in
- * `name`.all_mlps, so that one product computes all. Returns their number; 0 if it stays separate.
+ * If the file stores a shared MLP in the experts' format, appends it in `name`.all_mlps as one or more experts, so
+ * that one product computes all. Returns their number; 0 if the shared MLP stays separate.
  */
 function joinShared(
   weights: Weights,

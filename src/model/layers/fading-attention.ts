@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 import { type AttentionBlock, headFeatures, ownHeads, rmsNorm } from "./layers.ts";
 import { groupedNorm } from "./recurrent-layers.ts";
 
-/** Keys that tell which layers have full attention: each group's last one, and all after the last whole group. */
+/** Keys that tell which layers have full attention: the last one of each group, and all of an incomplete group. */
 export const groupKeys = {
   layer_group_size: count,
   layer_types: layerTypes("linear_attention", "full_attention").nullish(),
@@ -51,7 +51,7 @@ function fadingAttention(
 ): AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const all = headsOf({ ...config, num_key_value_heads: undefined });
-  // Divides heads by groups of the output norm: a rank has whole groups, or a part of one.
+  // Passes groups of the output norm as KV heads: a rank gets the heads of whole groups, or a part of one group.
   const own = ownHeads(weights, name, { dims, ...all, kvHeads: groups });
   const { heads, headDim } = own;
   const [width, features] = [heads * headDim, headFeatures(own)];
@@ -91,7 +91,7 @@ function fadingAttention(
   };
 }
 
-/** Returns ALiBi's slopes: a geometric series, completed from the next one unless heads are a power of two. */
+/** Returns ALiBi's slopes: a geometric series, extended by slopes in between unless heads are a power of two. */
 function slopes(heads: number): number[] {
   const series = (count: number) =>
     Array.from({ length: count }, (_, i) => 2 ** (-(2 ** -(Math.log2(count) - 3)) * (i + 1)));

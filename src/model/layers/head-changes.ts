@@ -84,8 +84,8 @@ export function rotatedFirst(
 export type Temperature = { scale: number; every: number; first: number };
 
 /**
- * Returns a function of positions (T) that gives a factor on queries. It grows with the logarithm of the position,
- * counted in units of `every` from `first` on, so that attention to many tokens stays sharp.
+ * Returns a function of positions (T) that gives a factor on queries, so that attention to many tokens stays sharp.
+ * It grows with the logarithm of 1 + floor((position + `first`) / `every`).
  */
 export function temperature({ scale, every, first }: Temperature) {
   return (positions: MlxArray): MlxArray => {
@@ -149,7 +149,7 @@ export function narrowValues(
   };
 }
 
-/** Makes crossings for layers in groups of `each`, whose first layer has the keys and values of all. */
+/** Makes crossings for groups of `each` layers, which use the keys and values of their group's first layer. */
 export function takenOver(
   { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
   layers: number,

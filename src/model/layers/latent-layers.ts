@@ -69,7 +69,7 @@ export function latentLayers(
   };
   const options = ropeOptions(config, rotary);
   const parts = {
-    // Applies `queryFactor` to the scores, which is the same.
+    // Multiplies the scores by `queryFactor`, which equals multiplying the queries.
     scale: (plain + rotary) ** -0.5 * yarnScale(options) * queryFactor,
     rope: "rope" in own ? own.rope : ofAnyLength(makeRope(weights, options)),
     eps: LATENT_EPS,

@@ -72,7 +72,7 @@ export function layerNorm(
   return (x) => normed(x, weight, bias, eps);
 }
 
-/** Loads an RMS norm, per group, over an axis that is divided among ranks, which add up sums of squares. */
+/** Loads an RMS norm per group over an axis that is divided among ranks. The ranks' sums of squares are added. */
 export function dividedNorm(
   weights: Weights,
   name: string,
@@ -120,8 +120,8 @@ export function ownWidth(weights: Weights, name: string, hidden: number): Extent
 }
 
 /**
- * Builds down(gating(gate(x), up(x))), with gate and up in one product if the file has one matrix. `own`: the width
- * that a gating was made for, if it is not elementwise.
+ * Builds down(gating(gate(x), up(x))), with gate and up computed as one product. `own`: this rank's part of the
+ * width; pass it if `gating` depends on the part.
  */
 export function gatedMlp(
   weights: Weights,
@@ -371,12 +371,12 @@ export type AttentionParts = {
   handsOn?: Crossing | undefined;
 };
 
-/** Computes all tokens; `forRows` only `rows` (R), if that is cheaper. Both write the state of all tokens. */
+/** Computes all tokens. `forRows` returns only the outputs of `rows` (R), but writes all tokens' state. */
 type OfTokens<Inputs extends unknown[]> = ((...inputs: Inputs) => Hidden) & {
   forRows?: ((rows: MlxArray, ...inputs: Inputs) => Hidden) | undefined;
 };
 
-/** Makes both functions of `OfTokens` from one that takes `rows`, which is undefined for all tokens. */
+/** Makes an `OfTokens` from a function that takes `rows`, which are undefined to compute all tokens. */
 export function ofTokens<Inputs extends unknown[]>(
   compute: (rows: MlxArray | undefined, ...inputs: Inputs) => Hidden,
 ) {

@@ -75,7 +75,7 @@ export function mamba2Layer(
 /** Factors on parts of the mixer's projected input. */
 export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
 
-/** Builds a mixer from in_proj, conv1d, A_log, D, dt_bias, out_proj; `makeNorm` gets this rank's values. */
+/** Builds a mixer from in_proj, conv1d, A_log, D, dt_bias, out_proj. `makeNorm` gets this rank's part of the axis. */
 export function mamba2Mixer(
   weights: Weights,
   name: string,

@@ -4,10 +4,10 @@ import { array, evaluate, type MlxArray } from "../../mlx/array.ts";
 import { add, astype, concatenate, divide, multiply, power, sum } from "../../mlx/ops.ts";
 import type { Weights } from "../weights/weights.ts";
 
-/** Columns of the matrix computed per product. */
+/** Columns of the output matrix to compute at a time. */
 const COLUMNS = 64;
 
-/** Scales each row, one per token of the vocabulary, to L2 norm 1 by dividing the logits. */
+/** Scales each row of the output matrix to L2 norm 1: divides the row's logit by the norm. */
 export function normedRows(weights: Weights, head: Linear, dims: number): Linear {
   if (weights.stored.has("lm_head.scales")) return head;
   const lengths = weights.arrays.computed(() => {
@@ -17,7 +17,7 @@ export function normedRows(weights: Weights, head: Linear, dims: number): Linear
   return (x, fused) => divide(head(x, fused), lengths);
 }
 
-/** Scales each column, one per feature, to L2 norm 1 by dividing the hidden state. */
+/** Scales each column of the output matrix to L2 norm 1: divides the column's input feature by the norm. */
 export function normedColumns(weights: Weights, head: Linear, dims: number): Linear {
   if (weights.stored.has("lm_head.scales")) return head;
   const lengths = weights.arrays.computed(
@@ -29,8 +29,8 @@ export function normedColumns(weights: Weights, head: Linear, dims: number): Lin
 const lengthOf = (sums: MlxArray) => add(power(sums, 0.5), 1e-7);
 
 /**
- * Returns sums of squares along an axis, in pieces. Computes columns as products with unit vectors, because the
- * matrix may be quantized.
+ * Returns sums of squares along an axis of the output matrix, per piece of columns. Multiplies by unit vectors to get
+ * the columns, because the matrix may be quantized.
  */
 function squares(weights: Weights, head: Linear, dims: number, axis: 0 | 1): MlxArray[] {
   return Array.from({ length: Math.ceil(dims / COLUMNS) }, (_, piece) => {

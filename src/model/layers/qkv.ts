@@ -26,7 +26,7 @@ export function arrangeGroups(
   ]);
 }
 
-/** Reorders each query and key head's first `rotary` features, if neighbouring ones rotate together in files. */
+/** Puts even rotary features of queries and keys before odd ones, for files that rotate feature 2i with 2i + 1. */
 export function arrangeHalves(
   matrices: StoredMatrices,
   name: string,

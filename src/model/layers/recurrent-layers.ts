@@ -78,7 +78,7 @@ export function groupedNorm(
   groups: number,
 ): AnyNorm {
   const [width, own] = [wholeOf(dims) / groups, countOf(dims)];
-  // All ranks must take part in the sums if any rank has only a part of a group.
+  // With fewer groups than ranks, ranks have parts of groups, and all must take part in the sums.
   const isShared = typeof dims !== "number" && groups < weights.ranks.group!.size;
   if (groups === 1 || isShared) return dividedNorm(weights, name, dims, eps, groups);
   const weight = weights.part(`${name}.weight`, dims);

@@ -142,7 +142,7 @@ export function timeMixer(
     );
     const erased = whole(unit(byHead(multiply(raw, keyScale))));
     const keys = multiply(raw, add(multiply(subtract(rates, 1), keyRate), 1));
-    // Divides by the decay, because RWKV looks up in the state before decay, and our scan does so after it.
+    // Divides by the decay: RWKV reads the value to erase before the state decays, but our scan reads it afterwards.
     const find = astype(divide(astype(erased, "float32"), decays), x.dtype);
     const rows = concatenate([r, keys, values, find, multiply(erased, rates)], -1);
     const betas = add(zeros([x.shape[0]!, heads]), 1);
