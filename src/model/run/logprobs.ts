@@ -15,7 +15,7 @@ import {
 import { Scope } from "../../mlx/scope.ts";
 import type { Model } from "../contract/model.ts";
 
-/** Prompt tokens to score: `next`, which follow the token at `at`, with the `top` most likely alternatives each. */
+/** Prompt tokens `next` to score, the first by the hidden state at `at`. `top`: number of alternatives per token. */
 export type PromptScore = { at: number; next: Uint32Array; top: number };
 
 export type TokenLogprob = { token: number; logprob: number };
@@ -29,9 +29,7 @@ export type Scoring = { pending: readonly MlxArray[]; read(): Score[] };
 /** Maximum bytes of logits per piece of a prompt; a few arrays of this size exist at a time. */
 const PIECE_BYTES = 2 ** 24;
 
-/**
- * Scores tokens (R) by logits (R, V), with row i's `tops[i]` most likely tokens. Call it in a scope: it makes arrays.
- */
+/** Scores tokens (R) by logits (R, V); finds the `tops[i]` likeliest tokens of row i. Call it in a scope. */
 export function scoreTokens(
   device: Compute & HostTransfer,
   logits: MlxArray,

@@ -58,7 +58,7 @@ export class Runner {
     return this.#device.depth;
   }
 
-  /** Launches a step. A launch that takes longer than the previous steps calls `landOthers` to read them. */
+  /** Launches a step. If that takes longer than earlier steps run, it calls `landOthers` to read their results. */
   launch(inputs: StepInputs, landOthers?: () => void): Launched {
     using _ = new Scope();
     this.forwards += 1;
@@ -136,13 +136,13 @@ export class Runner {
     return { hidden, added, logits, best: { indices, highest } };
   }
 
-  /** Whether layers launch early. Not on ranks, where others do not expect this rank's collectives yet. */
+  /** Whether layers launch before the step is built. Not with several ranks: others expect no collectives. */
   #beginsEarly(tokens: number): boolean {
     if (this.#group || this.#order.isStage) return false;
     return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
   }
 
-  /** Runs a padded step with prompts; undefined if it cannot be recorded. Padding leaves few shapes to record. */
+  /** Runs a step with prompts, padded so that few shapes are recorded; undefined if the step cannot be recorded. */
   #prompts(inputs: StepInputs): Forward | undefined {
     const { rows, tokens, copies, samples, scores, sums } = inputs;
     const size = this.#device.paddedTokens?.(tokens.length, this.#weightBytes);
@@ -167,7 +167,7 @@ export class Runner {
     const made = isBeside ? prompts.callBeside?.(...given) : undefined;
     const [indices, highest, logits] = made ?? prompts.call(...given);
     const best = { indices: indices!, highest: highest! };
-    // `hidden` is only waited for: without samples there is no other output.
+    // A step without samples waits for `hidden`, for which any output serves.
     return { hidden: best.indices, added: [], logits: logits!, best };
   }
 
@@ -212,10 +212,10 @@ export class Runner {
   }
 
   /**
-   * Returns a step of this shape, which is traced once: tokens (T) and integers -> the most likely tokens (R), their
-   * logits (R), all logits (R, V). On ranks steps are built anew each time: collectives on a CPU cannot be compiled
-   * or recorded for a GPU; rehearsing NCCL's until memory settles takes a different number of runs on each rank, so
-   * ranks would deadlock; and nothing may be evaluated before other ranks send their part.
+   * Returns a step of this shape, traced once: tokens (T) and integers -> the most likely tokens (R), their logits
+   * (R), all logits (R, V). With several ranks each step is built anew: CPU collectives cannot be compiled or
+   * recorded for a GPU; recording NCCL's takes rehearsals, whose number differs between ranks, so they would
+   * deadlock; and nothing may be evaluated before other ranks send their part.
    */
   #tracedOf(
     key: string,
@@ -249,7 +249,7 @@ export class Runner {
     return { logits, best: { indices, highest: astype(highest, "float32") } };
   }
 
-  /** Takes part in a step that another rank samples, from logits of which this rank has a part. */
+  /** Takes part in a step whose tokens another rank samples. This rank has only a part of the logits. */
   #follow({ samples, scores }: StepInputs, { hidden, added, logits }: Forward): Launched {
     const order = this.#order;
     const kept = hidden && (!logits || scores.length > 0) ? [hidden] : [];
@@ -274,7 +274,7 @@ export class Runner {
 
 type Integers = Uint32Array | Int32Array;
 
-/** Whether each row has one token, sampled once. Equal counts do not suffice: answers may share a row. */
+/** Whether each row has one token and one sample. Equal counts do not suffice: samples may share a row. */
 function isDecode({ rows, copies, samples, scores, sums }: StepInputs): boolean {
   return (
     copies.length + scores.length + sums.length === 0 &&

@@ -31,7 +31,7 @@ export class SampledStep implements Launched {
     const { hidden, added, logits, best } = forward;
     const isLate = samples.some(({ row }) => row.looksBack);
     try {
-      // Keeps the hidden states if there are no samples: only they show that keys and values were written.
+      // Keeps hidden states for scores, or to wait until keys and values are written if nothing is sampled.
       const kept = hidden && (samples.length === 0 || scores.length > 0) ? this.#own([hidden]) : [];
       if (samples.length === 0) this.#unread = kept;
       // Launches the logits now, so that the device computes them while the host makes token masks.
@@ -87,7 +87,7 @@ export class SampledStep implements Launched {
     return arrays;
   }
 
-  /** Draws tokens for the rows that look back at earlier tokens, or for the others. */
+  /** Draws the rows with penalties or grammars (`looksBack`), given their counts and masks, or the other rows. */
   #drawRows(lookbacks: readonly Lookback[], looksBack = false): readonly MlxArray[] {
     const { samples } = this.#inputs;
     const members = [...samples.keys()].filter((i) => !!samples[i]!.row.looksBack === looksBack);
@@ -114,7 +114,7 @@ export class SampledStep implements Launched {
 
   #begin(arrays: readonly MlxArray[]): void {
     const { order } = this.#context;
-    // On a first stage the next step's layers would queue behind arrays that the last stage has not sent yet.
+    // Evaluates in `read` on a first stage: the next step's layers would queue behind arrays of the last stage.
     if (order.isStage) this.#unread = [...this.#unread, ...arrays];
     else order.begin(arrays);
   }

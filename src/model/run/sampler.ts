@@ -111,7 +111,7 @@ export function draw(
   const draws = [...groups].map(([kind, members]) => {
     const all = members.map((i) => at[i]!);
     if (kind === PLAIN) {
-      // Padding rows at the end may stay: the next recorded step is padded too.
+      // Returns the first rows without copying. Padding after them may stay: the next recorded step is padded too.
       if (areFirst(all)) return { members, tokens: best.indices, highest: best.highest };
       const own = (each: MlxArray) => device.fetch(rowsOf(device, each, all));
       return { members, tokens: own(best.indices), highest: own(best.highest) };
@@ -340,7 +340,7 @@ function heated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]):
   return divide(x, temperatures);
 }
 
-/** Draws among the most probable tokens: top_k, then top_p of their sum, then min_p of the highest probability. */
+/** Draws after three cuts: top_k tokens, the top_p share of their sum, and at least min_p of the top probability. */
 function drawTruncated(device: SamplerDevice, x: MlxArray, rows: readonly SampleRow[]): MlxArray {
   const scaled = heated(device, x, rows);
   const order = argsort(negative(scaled)); // (G, V)

@@ -35,8 +35,8 @@ export class StepOrder {
   }
 
   /**
-   * Returns the step's tokens, padded to `size`; fed tokens come from the last step's draw. The array depends on the
-   * last step's writes to the pools and on this step's block copies, which orders the step after them.
+   * Returns the step's tokens, padded to `size`; tokens not known yet (`fed`) come from the last step's draw. The
+   * array depends on the last step's writes to the pools and this step's block copies, so the step runs after both.
    */
   tokens(inputs: StepInputs, size: number): MlxArray {
     const { copies, fed } = inputs;
@@ -44,7 +44,7 @@ export class StepOrder {
     const tokens = this.#fedTokens(inputs, size);
     const own = copies.filter(({ group }) => store.hasGroup(group));
     if (own.length > 0) return device.after(tokens, store.copy(own, this.#latest));
-    // Fed tokens depend on the last step already.
+    // Orders known tokens after the last step; fed tokens depend on it already.
     return fed || !this.#latest ? tokens : device.after(tokens, this.#latest);
   }
 

@@ -9,7 +9,7 @@ import type { Best, Lookback, Sampled, SampleRow } from "./sampler.ts";
 export type StepInputs = {
   /** The tokens of all rows, one row after the other. */
   tokens: Uint32Array;
-  /** Index of the previous step's sample for each token that is not known yet; -1 for known tokens. */
+  /** For each token that is not known yet, the index of the previous step's sample that gives it; -1 for others. */
   fed?: Int32Array | undefined;
   rows: readonly StateRow[];
   copies: readonly BlockCopy[];
@@ -26,11 +26,11 @@ export type StepOutputs = { sampled: Sampled[]; scored: Score[][]; sums: Float32
 /** A step in flight. */
 export type Launched = {
   /**
-   * Draws the rows that look back, given their lookbacks in order. Call it once, after the previous step was read and
-   * before the next is launched. If this throws, so does `read`.
+   * Draws the rows with penalties or grammars, given their token counts and masks in order. Call it once, after the
+   * previous step was read and before the next is launched. If this throws, so does `read`.
    */
   draw(lookbacks: readonly Lookback[]): void;
-  /** Waits for the step. Call it once, in launch order. Rows that look back have tokens only after `draw`. */
+  /** Waits for the step. Call it once, in launch order. Rows with penalties or grammars need `draw` before. */
   read(): StepOutputs;
 };
 
