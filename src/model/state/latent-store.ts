@@ -57,7 +57,7 @@ export class LatentStore {
     return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
   }
 
-  /** Makes a decode step of one token per row. `splitsOf` returns splits per row, given the CTAs without splits. */
+  /** Makes a decode step of one token per row. `splitsOf` returns splits per row, given the number of unsplit CTAs. */
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
     const own = tables[this.group]!;
     return {
@@ -69,7 +69,7 @@ export class LatentStore {
     };
   }
 
-  /** Makes a step with prompts. `placesOf` returns a group's packed places, `tilesOf` the packed tiles of a size. */
+  /** Makes a step with prompts. `placesOf` returns each token's position, slot and row, `tilesOf` tiles of a size. */
   mixedStep(
     tables: readonly MlxArray[],
     placesOf: (group: number) => MlxArray,
@@ -87,7 +87,7 @@ export class LatentStore {
     };
   }
 
-  /** Copies blocks, given pairs of blocks per group. Returns one array per layer, which depends on the copies. */
+  /** Copies blocks, given (from, to) pairs per group. Returns one array per layer, which depends on the copies. */
   copy(pairsOf: ReadonlyMap<number, MlxArray>): MlxArray[] {
     const pairs = pairsOf.get(this.group);
     if (!pairs) return [];

@@ -68,20 +68,20 @@ type Layer = {
 };
 
 /**
- * Minimum width of block tables, which are as wide as the longest sequence, rounded up to few widths. Below 8
- * elements MLX passes arrays to Metal in another address space.
+ * Minimum width of block tables. Tables have one column per block of the longest sequence, rounded up to few widths.
+ * Below 8 elements MLX passes arrays to Metal in another address space.
  */
 const LEAST_WIDTH = 8;
 
-/** CTAs that keep a GPU busy. Tables of LONG_WIDTH blocks and more need LONG_BUSY_GROUPS. */
+/** CTAs (thread blocks) that keep a GPU busy. Tables of LONG_WIDTH blocks and more need LONG_BUSY_GROUPS. */
 const BUSY_GROUPS = 256;
 const LONG_WIDTH = 256;
 const LONG_BUSY_GROUPS = 512;
 
-/** Minimum tokens per split, unless splits are merged in the same launch. */
+/** Minimum tokens per split, if a second launch merges the splits. */
 const SPLIT_TOKENS = 256;
 const MOST_PARTS = 64;
-/** Minimum tokens per split, if splits are merged in the same launch: one pass of a CTA. */
+/** Minimum tokens per split, if the same launch merges the splits: one pass of a CTA. */
 const CLUSTER_TOKENS = 64;
 const MOST_LATENT_PARTS = 64;
 
@@ -158,7 +158,7 @@ export class PagedKvStore {
     return { tables, width };
   }
 
-  /** Returns the maximum splits per row, by the longest of these rows, which decode one token each. */
+  /** Returns the maximum splits per row of a decode step. They depend on the longest row. */
   partsOf(rows: readonly KvRow[]): number {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
@@ -166,7 +166,7 @@ export class PagedKvStore {
     if (!clustered || longest < CLUSTER_TOKENS || parts > clustered.splits) {
       return splitsFor(parts, rows.length, this.#fewestKvHeads, busyGroups(tableWidth(rows)));
     }
-    // Splits short rows only while all CTAs run at once.
+    // Splits short rows only if all CTAs then run at once; long rows may have more CTAs.
     const busy = parts > 1 ? BUSY_GROUPS : clustered.groups;
     return splitsFor(clustered.splits, rows.length, this.#fewestKvHeads, busy);
   }
@@ -189,20 +189,20 @@ export class PagedKvStore {
       : this.#mixedStep(rows, tables, onQueries);
   }
 
-  /** Whether the position alone tells if the sequence is long: not so at the beginning of a long prompt. */
+  /** Whether the row's position tells if it is long. At the beginning of a long prompt it does not. */
   #showsKind({ start, isLong = false }: KvRow): boolean {
     return isLong === start >= this.#originalLength;
   }
 
-  /** Whether all layers have a kernel for chunks. Then a step with prompts takes only integers besides tokens. */
+  /** Whether all layers have a kernel for chunks. Then a step with prompts needs only tokens and packed integers. */
   get areChunked(): boolean {
-    // Without groups there are no places to read positions from.
+    // Without groups of layers there is no packed array that has the tokens' positions.
     return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
   }
 
   /**
-   * Packs the integers of a step with prompts: each group's tables, each group's places of all tokens, then the tiles
-   * of each size. `isPadded` pads tiles to a number that depends only on the numbers of rows and tokens.
+   * Packs the integers of a step with prompts: each group's block tables; each group's positions, slots and rows of
+   * tokens; tiles of each size. If padded, the number of tiles depends only on the numbers of rows and tokens.
    */
   chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
@@ -245,7 +245,7 @@ export class PagedKvStore {
   decodeStep(tables: readonly MlxArray[], { width, parts }: DecodeShape): PagedStep {
     return {
       positions: () => newestPositions(tables[0]!, width),
-      // Splits down to single blocks, because a CTA takes long for one block of latents.
+      // Splits down to single blocks, because a CTA takes long for the latents of one block.
       ...this.#latents?.decodeStep(tables, (groups) =>
         splitsFor(Math.min(width, MOST_LATENT_PARTS), groups, 1),
       ),
@@ -265,8 +265,8 @@ export class PagedKvStore {
   }
 
   /**
-   * Copies blocks in every pool, once `before` is evaluated: the last array of a step that uses the pools. The next
-   * step must depend on the result.
+   * Copies blocks in every pool, after `before`: the last array of a step that uses the pools. The next step must
+   * depend on the result.
    */
   copy(copies: readonly BlockCopy[], before: MlxArray | undefined): MlxArray {
     const pairsOf = (group: number) => {
@@ -313,7 +313,7 @@ export class PagedKvStore {
     };
     const keyOf = ({ group, attention: { chunks } }: Layer) =>
       `${group} ${chunks && nameOf(chunks.tile)}`;
-    /** Inputs that are planned once for all layers with the same options. */
+    /** Inputs for each group of layers and tile size, which such layers share. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     for (const layer of this.#layers) {
       const key = keyOf(layer);
@@ -332,7 +332,7 @@ export class PagedKvStore {
         if (attention.chunks && tiles) {
           return attention.chunks.attend(part, pools, tables[group]!, at, tiles, work);
         }
-        // Computes layers with a soft cap by our kernel, because MLX's attention has none.
+        // Uses our kernel for layers with a soft cap, because MLX's attention has none.
         return method === "mlx" && options.softcap === undefined
           ? this.#attendLong(part, queries, layer, own[0]!, heads, options)
           : attention.attend(part, pools, tables[group]!, at, work);
@@ -396,7 +396,7 @@ export class PagedKvStore {
   }
 }
 
-/** Returns one object per set of options, because kernels cache by identity. */
+/** Returns the same object each time for the same options, because kernels cache by identity. */
 function workOf(
   { works }: Layer,
   { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
@@ -459,7 +459,7 @@ export function tableWidth(rows: readonly { start: number; count: number }[]): n
   return Math.max(LEAST_WIDTH, 2 ** Math.ceil(Math.log2(blocks)));
 }
 
-/** Packs the places of all tokens like `packPlaces`, but fast, because a prompt may have thousands of tokens. */
+/** Like `packPlaces` (position, slot and row of each token), but fast: a prompt may have thousands of tokens. */
 function placesOf(rows: readonly KvRow[], group: number): Int32Array {
   const packed = new Int32Array(3 * rows.reduce((sum, { count }) => sum + count, 0));
   let at = 0;
@@ -479,8 +479,8 @@ function placesOf(rows: readonly KvRow[], group: number): Int32Array {
 }
 
 /**
- * Writes the places of tokens in one block. A separate function, because the JIT compiles it after a few blocks; one
- * long loop would stay interpreted.
+ * Writes position, slot and row of tokens in one block. This is a separate function because the JIT compiles it after
+ * a few blocks; one long loop would stay interpreted.
  */
 function placeTokens(
   packed: Int32Array,
@@ -503,7 +503,7 @@ function busyGroups(width: number): number {
   return width >= LONG_WIDTH ? LONG_BUSY_GROUPS : BUSY_GROUPS;
 }
 
-/** Returns the splits per row: up to `parts`, a power of two, while rows alone do not keep the device busy. */
+/** Returns the splits per row: a power of two up to `parts`, and 1 if the rows alone keep the device busy. */
 export function splitsFor(
   parts: number,
   rows: number,
@@ -519,7 +519,7 @@ type Method = "tokens" | "chunks" | "mlx";
 
 type Segment = { from: number; to: number; method: Method; rows: KvRow[] };
 
-/** Joins adjacent rows with the same method to segments. A segment for MLX's attention has only one prompt. */
+/** Joins adjacent rows with the same method to segments. A segment with method "mlx" has only one prompt. */
 function segmentsOf(rows: readonly KvRow[], methodOf: (row: KvRow) => Method): Segment[] {
   const segments: Segment[] = [];
   let at = 0;

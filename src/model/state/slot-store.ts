@@ -36,7 +36,7 @@ export class SlotStore {
     return this.#pools.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** Packs each row's move in the kernels' layout. Rows without a move are padding. */
+  /** Packs each row's move (from slot, to slot) in the kernels' layout. Rows without a move are padding. */
   movesOf(rows: readonly { count: number; move?: SlotMove | undefined }[]): Int32Array {
     const scratch = { from: NONE, to: this.#scratch };
     let first = 0;

@@ -68,7 +68,7 @@ export class StateStore {
     return { arrays: [...moves, ...tables], shape: { width, parts: this.#kv.partsOf(rows) } };
   }
 
-  /** Makes a decode step from arrays in the layout of `decodeInputs`, which may be inputs of a traced function. */
+  /** Makes a decode step. The arrays have the layout of `decodeInputs` and may be inputs of a traced function. */
   decodeStep(arrays: readonly MlxArray[], shape: DecodeShape): Step {
     if (!this.#slots) return { ...without, ...this.#kv.decodeStep(arrays, shape) };
     const [moves, ...tables] = arrays;
@@ -105,7 +105,7 @@ function missing(): never {
   throw new Error("the model has declared no state of this kind");
 }
 
-/** Step functions for models without the kind of state: they throw. */
+/** Step functions that throw, for models without such state. */
 const without: Omit<Step, "attend" | "positions"> = {
   attendLatent: missing,
   convolve: missing,
