@@ -33,7 +33,7 @@ export function sumOf(numbers: readonly number[]): number {
   return numbers.reduce((a, b) => a + b, 0);
 }
 
-/** Converts a part of an axis to the part of its features, `each` per element. */
+/** Converts an axis, or a rank's part of it, to one with `each` features per element. */
 export function times(extent: Extent, each: number): Extent {
   if (typeof extent === "number") return extent * each;
   const { first, count, of, ...copies } = extent;
@@ -41,8 +41,8 @@ export function times(extent: Extent, each: number): Extent {
 }
 
 /**
- * Returns a rank's part, in multiples of `unit`; lower ranks have at most one unit more. Returns the whole axis if a
- * rank would get none.
+ * Returns a rank's part of an axis, in multiples of `unit`; lower ranks may have one unit more than others. Returns
+ * the whole axis if a rank would get none.
  */
 export function sliceOf(
   size: number,

@@ -40,7 +40,7 @@ import type { StoredTensors } from "./stored-tensors.ts";
 export type Division = {
   unit?: number;
   inputOf?: readonly string[];
-  /** Returns a rank's part in multiples of a unit, if parts are uneven; the whole size on all ranks or none. */
+  /** Replaces the usual division: returns a rank's part in multiples of `unit`, or the whole size on all ranks. */
   sliceOf?: (unit: number, ranks: { rank: number; size: number }) => Extent;
 };
 
@@ -88,7 +88,7 @@ export class RankParts {
     return group && typeof input !== "number" ? (part) => group.allSum(part) : undefined;
   }
 
-  /** Cuts a tensor along its first axis, whatever axes the file has. Returns the shape of the part. */
+  /** Reshapes a tensor, and cuts its first axis to this rank's parts. Returns the shape of the result. */
   cut(name: string, parts: readonly Extent[], rest: readonly number[]): number[] {
     const whole = sumOf(parts.map(wholeOf));
     const shape = [sumOf(parts.map(countOf)), ...rest];
@@ -101,7 +101,7 @@ export class RankParts {
     return shape;
   }
 
-  /** Cuts matrices (...leading, outputs, ...rest) to this rank's outputs and inputs; the last axis is the input. */
+  /** Cuts matrices (...leading, outputs, ...rest) to this rank's outputs and inputs (the last axis of `rest`). */
   cutMatrix(
     name: string,
     leading: readonly number[],
@@ -155,7 +155,7 @@ export class RankParts {
     };
   }
 
-  /** Returns the columns that take these inputs. Cuts the matrix's input order, if any, to these inputs. */
+  /** Returns the columns that take these inputs. Also cuts the matrix's input order, if any, to these inputs. */
   #columns(name: string, inputs: Slice): { runs: readonly RowRun[]; of: number } {
     const { first, count, of } = inputs;
     const order = this.#matrices.inputOrder(name);
@@ -166,7 +166,7 @@ export class RankParts {
     return { runs: columnsThatTake(order, inputs), of };
   }
 
-  /** Whether each part's columns are whole quantization groups, even if the matrix has an input order. */
+  /** Whether each part's columns are whole quantization groups. In a matrix without input order they are. */
   #hasWholeGroups(name: string, parts: readonly Extent[], unit: number): boolean {
     const order = this.#matrices.inputOrder(name);
     if (!order) return true;
@@ -177,7 +177,7 @@ export class RankParts {
   }
 }
 
-/** Returns this rank's rows of parts that are stored one below the other, from row `start` on. */
+/** Returns this rank's rows of each part. The parts are stored one below the other, from row `start` on. */
 function runsIn(parts: readonly Extent[], start: number): RowRun[] {
   let at = start;
   return parts.map((part) => {

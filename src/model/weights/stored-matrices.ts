@@ -1,5 +1,5 @@
-// Checks and rearranges matrices of a checkpoint: `name`.weight, .scales, .biases and .bias together, as far as the
-// file has them. Columns may be stored in another order: `name`.input_order then has each column's input.
+// Checks and rearranges matrices of a checkpoint. A matrix has the tensors `name`.weight, .scales, .biases and .bias,
+// as far as stored. If columns are not stored in order, `name`.input_order has the index of each column's input.
 import { blockOf, type GgufType } from "../../files/gguf.ts";
 import type { QuantizationMode } from "../../mlx/ops.ts";
 import { computedWords } from "../checkpoint/formats/computed.ts";
@@ -21,12 +21,12 @@ export class StoredMatrices {
     return this.#stored.has(`${name}.weight`);
   }
 
-  /** Returns the kinds of tensors that the file has for this matrix. */
+  /** Returns the kinds of tensors ("weight", "scales", ...) that the file has for this matrix. */
   kindsOf(name: string): string[] {
     return kinds.filter((kind) => this.#stored.has(`${name}.${kind}`));
   }
 
-  /** Throws unless the file has a matrix of this shape. Call it before the matrix gets another name or order. */
+  /** Throws unless the file has a matrix of this shape. Call it before changing the matrix's name or order. */
   check(name: string, shape: readonly number[]): void {
     if (!this.quantized(name, shape)) this.#stored.expect(`${name}.weight`, shape);
     const bias = `${name}.bias`;
@@ -54,7 +54,7 @@ export class StoredMatrices {
     return { weight, scales, biases, quantization: { mode, groupSize, bits } };
   }
 
-  /** Makes a matrix of some rows of another one. `axes` is the shape of these rows, if they have several axes. */
+  /** Makes a matrix of some rows (`runs`) of another one. `axes`: shape of the rows, if they have several axes. */
   pick(source: string, name: string, runs: readonly RowRun[], axes?: readonly number[]): void {
     this.#keepInputOrder([source], name);
     for (const kind of this.kindsOf(source)) {
@@ -66,7 +66,7 @@ export class StoredMatrices {
     }
   }
 
-  /** Puts the rows in the order of these runs. */
+  /** Reorders the matrix's rows: puts these runs of rows one after the other. */
   reorder(name: string, runs: readonly RowRun[]): void {
     this.pick(name, `${name}.reordered`, runs);
     this.#stored.rename({ [`${name}.reordered.`]: `${name}.` });
@@ -108,7 +108,7 @@ export class StoredMatrices {
     return [...tails, orders].every((each) => each.every((one) => one === each[0]));
   }
 
-  /** Joins matrices for which `areAlike` holds into one. */
+  /** Joins matrices into one. Requires that `areAlike` holds for them. */
   join(name: string, parts: readonly string[], join: typeof joined): void {
     for (const kind of this.kindsOf(parts[0]!)) {
       const names = parts.map((part) => `${part}.${kind}`);
@@ -118,8 +118,8 @@ export class StoredMatrices {
   }
 
   /**
-   * Appends `count` experts to a tensor of experts (E, out, in). `more` has the new ones in one matrix: (count * out,
-   * in), or (out, count * in) if they are side by side. Requires that `isLike` holds.
+   * Appends `count` experts to a tensor of experts (E, out, in). The matrix `more` has the new ones one below the
+   * other, (count * out, in), or with `sideBySide` (out, count * in). Requires that `isLike` holds.
    */
   addExperts(
     name: string,
@@ -142,7 +142,7 @@ export class StoredMatrices {
     }
   }
 
-  /** Whether two matrices are stored in one format, where rows of `other` have `factor` times the columns. */
+  /** Whether two matrices have one storage format and no bias, and `other` has `factor` times the columns. */
   isLike(name: string, other: string, factor: number): boolean {
     return kinds.every((kind) => {
       const [own, its] = [name, other].map((each) => this.#stored.get(`${each}.${kind}`));
@@ -165,7 +165,7 @@ const floatModes: Record<string, QuantizationMode> = {
   "4/16": "nvfp4",
 };
 
-/** Returns the mode of MLX's format; undefined if MLX has no such format. */
+/** Returns MLX's quantization mode for a stored format; undefined if MLX has none for it. */
 function modeOf({ format }: StoredTensor, bits: number, groupSize: number) {
   if (format === "U8") return floatModes[`${bits}/${groupSize}`];
   const isAffine = [2, 3, 4, 5, 6, 8].includes(bits) && [32, 64, 128].includes(groupSize);

@@ -89,7 +89,7 @@ export class StoredTensors {
     this.#totalBytes -= stored.bytes - own.bytes;
   }
 
-  /** Marks a tensor as one that is not loaded here, because another rank has it. */
+  /** Marks a tensor as used though it is not loaded here: another rank loads it. */
   skip(name: string): void {
     this.#totalBytes -= this.find(name).bytes;
     this.#used.add(name);

@@ -59,7 +59,7 @@ export function loadPlain(stored: StoredTensor, device: Memory): MlxArray {
   return make(stored.shape, dtype, device, (target) => readInto(stored, target));
 }
 
-/** Loads a matrix dequantized, piece by piece, for devices without a product for its format. */
+/** Loads a matrix dequantized, piece by piece, for devices that cannot multiply by its format. */
 export function loadDequantized(
   { weight, scales, biases, quantization }: StoredQuantized,
   shape: readonly number[],
@@ -87,7 +87,7 @@ export function loadDequantized(
   });
 }
 
-/** Rearranges a part of a quantized matrix for the device's products. Frees the given array. */
+/** Rearranges some rows of a quantized matrix for the device's kernels. Frees the given array. */
 export function packed(rows: MlxArray, device: Compute & Memory): MlxArray {
   using _ = new Scope();
   const made = device.packedRows(rows);
@@ -98,8 +98,8 @@ export function packed(rows: MlxArray, device: Compute & Memory): MlxArray {
 }
 
 /**
- * Loads a GGUF matrix in one of MLX's formats; undefined if none fits. `dtype` is the type of the scales: the matrix
- * is exact only if this type holds all scales.
+ * Loads a GGUF matrix in one of MLX's quantized formats; undefined if none fits. `dtype` is the type of the scales,
+ * which must represent all scales for the matrix to be exact.
  */
 export function loadRepacked(
   stored: StoredTensor,
@@ -176,7 +176,7 @@ function readInto(stored: StoredTensor, target: HostArray): void {
   }
 }
 
-// These are reused for every piece, because garbage that is not collected yet also takes memory.
+// Buffers that are reused for every piece, because uncollected garbage also takes memory.
 let pieceBytes = new Uint8Array(0);
 let pieceNumbers = new Float32Array(0);
 

@@ -24,7 +24,7 @@ export class WeightArrays {
   readonly #stored: StoredTensors;
   readonly #matrices: StoredMatrices;
   readonly #arrays: MlxArray[] = [];
-  /** Transposed views and constants, which do not count as weights. */
+  /** Transposed views and constants, which `bytes` does not count. */
   readonly #views: MlxArray[] = [];
 
   constructor(
@@ -60,7 +60,7 @@ export class WeightArrays {
     return this.#own(loadPlain(stored, this.#device), stored);
   }
 
-  /** Loads `name`.weight: quantized as stored if the device has a product for that format, else dense. */
+  /** Loads `name`.weight: quantized as stored if the device can multiply by that format, else dense. */
   matrix(name: string, shape: readonly number[], dtype = this.#dtype): Matrix {
     const quantized = this.#matrices.quantized(name, shape);
     if (quantized && this.#device.keepsQuantized(dtype, quantized.quantization)) {
@@ -79,18 +79,18 @@ export class WeightArrays {
     return this.#own(dense, weight, scales, ...(biases ? [biases] : []));
   }
 
-  /** Makes a constant, which does not count as a weight. */
+  /** Makes a constant, which `bytes` does not count. */
   constant(values: Float32Array, shape: readonly number[] = [values.length]): MlxArray {
     using _ = new Scope();
     return this.keep(array(values, [...shape]));
   }
 
-  /** Makes a constant (1) in the model's type, which counts as a weight. */
+  /** Makes a constant (1) in the model's type, which `bytes` counts. */
   number(value: number): MlxArray {
     return this.computed(() => astype(array(Float32Array.of(value)), this.#dtype));
   }
 
-  /** Computes an array once, which counts as a weight. */
+  /** Computes an array at load time, which `bytes` counts. */
   computed(make: () => MlxArray): MlxArray {
     using _ = new Scope();
     const made = hold(make());

@@ -1,4 +1,4 @@
-// Makes the products and vectors that layers ask for by name. The parts of this object do the work: `stored` and
+// Makes the linear layers and vectors that models ask for by name. The parts of this object do the work: `stored` and
 // `matrices` rename and rearrange tensors, `ranks` divides them, `arrays` loads and owns arrays.
 import type {
   Compute,
@@ -27,7 +27,7 @@ import { WeightArrays } from "./weight-arrays.ts";
 export type Embedding = {
   /** Looks up embeddings: tokens (T) -> (T, D) */
   lookup(tokens: MlxArray): MlxArray;
-  /** Product x (T, D) -> (T, vocabulary), for models whose output matrix is the embedding. */
+  /** Linear layer x (T, D) -> (T, vocabulary), for models whose output matrix is the embedding. */
   readonly asLinear: Linear;
 };
 
@@ -80,8 +80,8 @@ export class Weights {
   }
 
   /**
-   * Makes a product with `name`.weight, and `name`.bias if the file has one. Outputs may be several parts, one below
-   * the other. If the inputs are divided, the ranks' partial results are summed.
+   * Makes a linear layer of `name`.weight, and of `name`.bias if the file has one. The matrix may have several
+   * outputs, one below the other. If the inputs are divided among ranks, the ranks' partial results are summed.
    */
   linear(name: string, inputs: Extent, outputs: Extents): Linear {
     const parts = partsOf(outputs);
@@ -93,7 +93,7 @@ export class Weights {
     const ordered = order ? reordered(product, this.arrays.plain(order)) : product;
     const total = this.ranks.totals(inputs);
     if (!total) return ordered;
-    // Adds the residual on every rank, so that all build the same graph and issue collectives in the same order.
+    // All ranks add the residual after the sum, so that they build the same graph and issue collectives in order.
     return (x, { residual, ...fused } = {}) => {
       const whole = total(ordered(x, fused));
       return residual ? add(residual, whole) : whole;
@@ -101,8 +101,8 @@ export class Weights {
   }
 
   /**
-   * Makes one product with several matrices of the same input, because that is faster. Matrices in different formats
-   * stay apart, and their outputs are concatenated.
+   * Makes one linear layer of several matrices with the same input, because that is faster. If their formats differ,
+   * each matrix is multiplied separately, and the outputs are concatenated.
    */
   joined(
     name: string,
@@ -129,7 +129,7 @@ export class Weights {
     this.ranks.cutMatrix(name, [], [own], [dims]);
     const matrix = this.arrays.matrix(name, [countOf(own), dims]);
     const lookup = (tokens: MlxArray) => this.device.lookup(matrix, tokens, this.dtype);
-    // Makes the product on demand, because devices may keep a copy of a matrix that they multiply by.
+    // Makes the linear layer on demand, because devices may keep a copy of a matrix that they multiply by.
     const asLinear = () => this.ranks.logits(this.#linear(matrix, undefined), own);
     return {
       lookup: this.ranks.lookup(lookup, own),
@@ -145,7 +145,7 @@ export class Weights {
     return this.ranks.logits(this.linear(name, dims, own), own);
   }
 
-  /** Makes a product with experts' matrices. If inputs are divided, `ranks.totals` sums the partial results. */
+  /** Makes a linear layer per expert. With divided inputs it returns partial results for `ranks.totals` to sum. */
   experts(name: string, count: number, inputs: Extent, outputs: Extent): ExpertLinear {
     this.ranks.cutMatrix(name, [count], [outputs], [inputs]);
     const dtype = this.device.expertType(this.dtype);
@@ -154,7 +154,7 @@ export class Weights {
     return this.device.experts(matrix, bias, (view) => this.arrays.keep(view));
   }
 
-  /** Makes one product of several experts' matrices of one shape, like `joined`. */
+  /** Makes one linear layer per expert of several matrices of one shape, like `joined`. */
   joinedExperts(
     name: string,
     parts: readonly string[],
@@ -180,8 +180,8 @@ export class Weights {
   }
 
   /**
-   * Makes a product with one matrix per head (heads, outputs, inputs), or transposed. The matrices are small, so they
-   * are dequantized: not every device has a fast batched product with quantized matrices.
+   * Makes one linear layer per head from matrices (heads, outputs, inputs), or transposed ones. The matrices are
+   * small, so they are dequantized: not every device has a fast batched product with quantized matrices.
    */
   byHead(
     name: string,
