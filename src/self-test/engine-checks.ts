@@ -68,7 +68,7 @@ export function requestOf(model: TinyModel, more: Partial<EngineRequest> = {}): 
   };
 }
 
-/** Finds the number of wrong tokens in an answer; none is allowed. */
+/** Counts wrong and missing tokens of an answer; none is allowed. */
 export function sameTokens(
   what: string,
   found: readonly number[],
@@ -79,7 +79,7 @@ export function sameTokens(
   return { what: `${what}, tokens`, worst: Math.max(others, missing), most: 0 };
 }
 
-/** Fails unless something happened, without which a run would prove nothing. */
+/** Fails unless an event, such as a preemption, happened. Without the event the check would prove nothing. */
 function happened(what: string, isSo: boolean): Finding {
   return { what: `${what} did not happen`, worst: isSo ? 0 : 1, most: 0 };
 }
@@ -136,7 +136,7 @@ async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Fi
 
 async function runTogether(engine: EngineClient, model: TinyModel) {
   const { name, greedy } = model;
-  // A model that keeps only states never runs out of blocks, so a request of higher priority causes the preemption.
+  // A model without KV blocks never runs out of them, so there a request of higher priority causes the preemption.
   const isRecurrent = keptBy[name as keyof typeof keptBy] === "a state";
   const options = { tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks: 17 };
   return await withModel(engine, model, options, async () => {
@@ -200,7 +200,7 @@ async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
 /** Difference of log-probabilities below which rounding may reverse the order of two tokens. */
 const CLOSE_CALL = 1e-3;
 
-/** Compares tokens, but ignores a first difference between tokens closer than CLOSE_CALL, and those after it. */
+/** Compares tokens, up to the first difference if the two likeliest tokens there are closer than CLOSE_CALL. */
 function sameButCloseCalls(what: string, found: Answer, expected: Answer): Finding {
   const at = expected.tokens.findIndex((token, i) => token !== found.tokens[i]);
   const [best, second] = expected.events[at]?.top ?? [];

@@ -44,7 +44,7 @@ export function expertChecks(device: Device): DeviceCheck[] {
   ];
 }
 
-/** Experts for one token, a few, and many. Some experts have many rows, and one has none. */
+/** Shape [experts, outputs, inputs] and, per case, [tokens, experts per token]. One expert has no token. */
 const fewExperts = {
   shape: [6, 128, 256],
   rows: [

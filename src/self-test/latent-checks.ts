@@ -96,7 +96,7 @@ function makeCompute(kind: Kind, { heads, latent, rotary, dtype, isRotated = tru
     }
   }
   const absorbed = rounded("absorbed", [tokens.length, heads * latent]);
-  // Rows have the columns that projections leave: query features per head, latent vectors, unused columns.
+  // Projected rows have the columns of a model's: query features per head, latent vectors, unused columns.
   const spare = 6;
   const [stride, first] = [spare + rotary, heads * (spare + rotary)];
   const projected = rounded("projected", [tokens.length, first + dims + 2]);

@@ -1,5 +1,5 @@
 // Messages between the self-test and its child processes. A child gets its job as one argument and reports in lines
-// of JSON on stdout, each written at once: the last started check is known if native code crashes.
+// of JSON on stdout, unbuffered: if native code crashes, the parent knows the check that was started last.
 import { writeSync } from "node:fs";
 import type { EngineReport } from "../engine/protocol.ts";
 import type { Finding } from "./check.ts";
@@ -16,10 +16,10 @@ export type Part = keyof typeof parts;
 /** Task of a child process. */
 export type Job = {
   part: Part;
-  /** Index of the first check, and stride to the next check: other processes run those in between. */
+  /** Index of the first check, and stride to the next: other processes run the checks in between. */
   from: number;
   step: number;
-  /** Text that the names of checks must contain to be run. */
+  /** Only checks whose names contain this text are run. */
   only: string;
 };
 
@@ -37,7 +37,7 @@ export type Figure = {
   name: string;
   value: number;
   unit: string;
-  /** Share of a limit that was measured on this machine. Below `least` the speed counts as slow. */
+  /** The speed as a share of a limit measured on this machine. Below `least` it counts as slow. */
   part?: { of: string; value: number; least: number } | undefined;
 };
 

@@ -175,7 +175,7 @@ const rest: Record<string, () => Made[]> = {
       ],
     ];
   },
-  // Bounds only the rounding error of quantizing; products with quantized matrices have their own checks.
+  // Allows for the rounding error of quantizing. Products with quantized matrices have checks of their own.
   quantize: () => [
     [
       ops.dequantize(ops.quantize(array(noise("quantized", 256), [2, 128]), { bits: 8 }), {

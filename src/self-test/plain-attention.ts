@@ -101,7 +101,7 @@ export class PlainAttention implements BlockAttention {
     return this.attend(this.prepare(qkv, pools, places, work), pools, tables, places, work);
   }
 
-  /** With `lastQueries` all queries are NaN except each sequence's last. */
+  /** With `lastQueries` only each sequence's last query is computed; the others are NaN. */
   prepare(
     qkv: MlxArray,
     pools: Pools,
@@ -179,7 +179,7 @@ export class PlainAttention implements BlockAttention {
 
   free(): void {}
 
-  /** Returns the offset in a pool of one head of a slot. */
+  /** Returns the offset of KV head `kv` of a token's slot in a pool. */
   #at(slot: number, kv: number): number {
     const { kvHeads, headDim } = this.#shape;
     const block = Math.floor(slot / BLOCK_TOKENS);
@@ -187,7 +187,7 @@ export class PlainAttention implements BlockAttention {
   }
 }
 
-/** Packs the newest token of each sequence (packPlaces). Sequences of more than `longBeyond` tokens are long. */
+/** Packs position, slot and row of each sequence's newest token. Long sequences exceed `longBeyond` tokens. */
 export function newestPlaces(tables: MlxArray, longBeyond = Number.POSITIVE_INFINITY): MlxArray {
   const tokens = unpackTables(tables).map(({ length, blocks }, row) => {
     const position = length - 1;

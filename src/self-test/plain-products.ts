@@ -70,7 +70,7 @@ export function dequantized(
   });
 }
 
-/** Returns one token's share of each chosen expert. `raw`: router logits, then the shared experts' gate, if any. */
+/** Returns a token's routing weight of each chosen expert. `raw`: router logits, then the shared experts' gate. */
 export function routed(
   raw: readonly number[],
   routing: Omit<Routing, "correction"> & { correction?: readonly number[] | undefined },

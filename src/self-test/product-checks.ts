@@ -15,7 +15,7 @@ import {
 import { normed } from "./plain-attention.ts";
 import { dequantized, gated, product, rowsOf } from "./plain-products.ts";
 
-/** Returns the tolerance relative to the largest number: rows, weights and sums may each be rounded to the type. */
+/** Returns the tolerance, relative to the largest number: rows, weights and sums may each be rounded to `dtype`. */
 export function mostOf(device: Device, dtype: FloatType): number {
   if (dtype === "float32") return device.backend === "cpu" ? 1e-5 : 1e-4;
   return dtype === "float16" ? 3e-3 : 2e-2;
@@ -86,7 +86,7 @@ export function makeMatrix(
   return { matrix: { kind: "packed", matrix: packedFor(device, matrix), quantization }, numbers };
 }
 
-/** Numbers of rows, each for another kind of kernel: a vector, few rows, many rows (two kinds), prompts. */
+/** Numbers of rows for which devices choose different kernels: a vector, few rows, many rows (two kinds), prompts. */
 const rowCounts = [1, 5, 40, 100, 300];
 
 function checkLinear(
@@ -136,7 +136,7 @@ function checkLinear(
   });
 }
 
-/** Checks products of many rows, not a multiple of a tile; if gated, with enough columns to fill a GPU. */
+/** Checks products of many rows, not a multiple of a tile. Gated products have enough columns to fill a GPU. */
 function checkPrompt(device: Device, dtype: FloatType): Finding[] {
   const [rows, inputs] = [1020, 64];
   const x = rounded("x", [rows, inputs], dtype);

@@ -108,7 +108,7 @@ function told({ heads, keyHeads, keyDim, valueDim, gates, dtype }: ScanCase): st
 
 const NONE = -1;
 
-/** Moves of chunks and single tokens: without a state, in place, and from a slot that must not change. */
+/** Rows of chunks and single tokens that start without a state, update their slot, or read one but write another. */
 const moves: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 1, from: NONE, to: 4 },
@@ -118,7 +118,7 @@ const moves: readonly RowMove[] = [
   { first: 41, count: 3, from: 0, to: 5 },
 ];
 
-/** Moves of prompts after a single token, so that blocks of 16 and 32 tokens end within the prompts. */
+/** Rows of prompts after a single token, so that blocks of 16 and 32 tokens end within the prompts. */
 const prompts: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 15, from: 0, to: 1 },
@@ -126,7 +126,7 @@ const prompts: readonly RowMove[] = [
   { first: 80, count: 65, from: 0, to: 5 },
 ];
 
-/** Moves of enough sequences that each SM of a large GPU gets several heads. */
+/** Rows of one token each, enough that each SM of a large GPU gets several heads. */
 const tokensOfMany = Array.from({ length: 34 }, (_, first): RowMove => {
   const to = first + 1;
   return { first, count: 1, from: [NONE, to, 0][first % 3]!, to };
@@ -151,7 +151,7 @@ function rounded(key: string, shape: number[], dtype: FloatType, factor = 1): Ml
   );
 }
 
-/** Runs the device and the reference on a pool each, and compares the results. */
+/** Runs device and reference, each on its own copy of the pool, and compares the results. */
 function checkBoth(
   device: Compute,
   pool: Float32Array,
@@ -196,7 +196,7 @@ function checkConvolution(each: ConvolutionCase, device: Compute): Finding[] {
     shape,
     (by, own) => by.convolve(x, own, packed, convolution),
     tolerances[dtype],
-    // Errors are relative, because kept inputs are large.
+    // Errors are relative to the largest number, because stored inputs are large.
     comparedByPart,
   );
 }
@@ -225,7 +225,7 @@ function checkScan(each: ScanCase, device: Compute): Finding[] {
   };
   const isGiven = gates === undefined || gates === "byFeature";
   const inputs: ScanInputs = {
-    // Inputs are smaller with erasing: a state that loses more than it holds would diverge.
+    // Makes inputs smaller for scans that erase: a state that loses more than it holds would diverge.
     x: rounded("x", [tokens, width], dtype, isErasing ? 0.125 : 1),
     gates: isGiven ? givenGates(each, tokens) : rawGates(each, tokens),
   };

@@ -17,7 +17,7 @@ export type Result = {
 export type SelfTestOptions = {
   /** Command of a child process, without its arguments. */
   program: readonly string[];
-  /** Text that the names of checks must contain to be run. */
+  /** Only checks whose names contain this text are run. */
   only?: string | undefined;
   /** Number of processes at once; measured parts always run alone. */
   processes?: number;
@@ -54,7 +54,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   return results;
 }
 
-/** Runs the checks of one process's share, and starts a new process after each crash. */
+/** Runs one share of the checks in a process, and in a new one after each crash. */
 async function testShare(
   job: Job,
   options: SelfTestOptions & { onDone: (result: Result) => void },
@@ -66,7 +66,7 @@ async function testShare(
     const { running, checks } = child;
     if (end === undefined && running === undefined && checks) return;
     const problem = end ?? "exited before it was done";
-    // The process may have ended before the first check or after the last; then no check is left to run.
+    // If the process ended between checks, the failure is that of the whole process, and no check is left to run.
     const index = running ?? checks?.length ?? 0;
     const name = checks?.[index] ?? `the ${part} part's own process`;
     options.onDone({ part, name, ms: child.runningMs, problem });
@@ -144,7 +144,7 @@ class Child {
 }
 
 /**
- * Describes signal or exit code, and the reason from stderr: Bun exits by another signal after segmentation faults.
+ * Describes the signal or exit code, and the error in stderr: after a segmentation fault Bun ends by another signal.
  */
 function describeEnd(
   signal: Bun.Subprocess["signalCode"],

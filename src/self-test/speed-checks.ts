@@ -180,7 +180,7 @@ function measureAttention(device: Device, limits: Limits): Figure[] {
       name: `attention of a chunk of ${CHUNK} tokens`,
       value: products / 1e9,
       unit: "GFLOP/s",
-      // The minimum is lower on GPUs without chunk kernels: longer prompts use MLX's attention there.
+      // The minimum is lower on GPUs without chunk kernels, because MLX's attention computes long prompts there.
       part: {
         of: "large matrix products",
         value: products / limits.products,
