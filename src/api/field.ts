@@ -1,4 +1,4 @@
-// Parsing of request fields: null counts as absent, and an array with a million errors reports only the first ones.
+// Parsing of request fields: null counts as absent, and a long array reports only its first invalid item.
 import { z } from "zod";
 
 /** Makes a field optional; null, which some clients send instead, counts as absent. */
@@ -15,7 +15,7 @@ export function withDefault<T extends z.ZodType<string | number | boolean>>(
 
 const nullAsAbsent = (value: unknown) => value ?? undefined;
 
-/** Any object, unchanged: zod's records drop a key named `__proto__`. */
+/** Any object, with all its keys: zod's records would drop a key named `__proto__`. */
 export const anyObject = z
   .unknown()
   .transform((value, context): Record<string, unknown> => {
@@ -52,7 +52,7 @@ export function stringOrList<S extends z.ZodString, T extends z.ZodType>(
   return z.preprocess(cutAtFault(item, max), z.union([string, array], { error }));
 }
 
-/** Maximum errors reported per array: creating an issue for each of a million takes a second. */
+/** Maximum errors reported per array; zod takes a second to create a million of them. */
 const MAX_FAULTS = 64;
 
 /** Cuts a long array after its first invalid item, so that zod reports few errors. */

@@ -20,7 +20,7 @@ export const TokenIds = z
   })
   .meta(idsJson);
 
-/** Accepts a text or an array of token ids, or up to `max` of one kind; returns an array of prompts. */
+/** Accepts one text, one array of token ids, or an array of up to `max` of either; returns an array of prompts. */
 export function prompts(max: number) {
   const several = { minItems: 1, maxItems: max };
   const text = { type: "string" as const, minLength: 1 };
@@ -89,7 +89,7 @@ function wrong(
   message: string,
   path: number[] = [],
 ): never {
-  // For a missing parameter, adds zod's own issue, by which errors.ts recognizes it.
+  // For a missing parameter, adds the issue that zod would add, by which errors.ts recognizes it.
   if (input === undefined) context.addIssue({ code: "invalid_type", expected: "array", input });
   else context.addIssue({ code: "custom", message, path, input });
   return z.NEVER;

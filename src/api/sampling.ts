@@ -122,7 +122,7 @@ export const SamplingFields = z.object({
 });
 export type SamplingFields = z.infer<typeof SamplingFields>;
 
-/** Checks conditions between several fields. */
+/** Checks rules that involve several fields: `min_tokens`, for example, must not exceed `max_tokens`. */
 export function checkSampling(request: SamplingFields, context: z.RefinementCtx): void {
   const { stream, stream_options, min_tokens, max_tokens } = request;
   if (stream_options !== undefined && !stream) {

@@ -1,8 +1,8 @@
-// The messages of Anthropic's API, with content as a text or in blocks.
+// The messages of Anthropic's API, whose content is a string or an array of blocks.
 import { z } from "zod";
 import { anyObject, list, optional, stringOrList, withDefault } from "../field.ts";
 
-/** Prefix caching is automatic. */
+/** Marks the end of a prefix to cache; it has no effect, because prefixes are cached automatically. */
 export const cacheControl = optional(anyObject).describe(
   "Accepted; prefixes are always cached where they can be.",
 );

@@ -151,7 +151,7 @@ type Checked = {
   output_format?: unknown;
 };
 
-/** Checks conditions between several fields. */
+/** Checks rules that involve several fields, such as a tool choice, which must name one of the tools. */
 function checkPrompt(request: Checked, context: z.RefinementCtx): void {
   const wrong = (path: string, message: string) =>
     context.addIssue({ code: "custom", path: [path], message });

@@ -1,4 +1,4 @@
-// Fields shared by Ollama's requests: the model's name, how long it stays loaded, and the options by name.
+// Fields shared by Ollama's requests: the model's name, how long it stays loaded, and the object `options`.
 import { z } from "zod";
 import { optional, stringOrList } from "../field.ts";
 import { modelField } from "../sampling.ts";
@@ -8,7 +8,7 @@ const tolerated = "Accepted for compatibility; has no effect.";
 /** Removes the tag `latest`, which is the default in Ollama, from the model's name. */
 export const ollamaModel = modelField.transform((name) => name.replace(/:latest$/, ""));
 
-/** Returns the schema of an unsupported option, which may only have the value that changes nothing. */
+/** Returns the schema of an unsupported option: only `value`, with which the option has no effect, is accepted. */
 const only = <T extends number | boolean>(value: T, meaning: string) =>
   optional(z.literal(value, { error: `only ${value} is supported` })).describe(
     `Only ${value}: ${meaning}.`,

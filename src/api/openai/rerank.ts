@@ -8,7 +8,7 @@ const MAX_TEXTS = 2048;
 
 const Text = z.string().min(1);
 
-/** Request fields that both endpoints have. */
+/** Request fields of both /v1/rerank and /v1/score. */
 const scoreFields = {
   model: modelField,
   instruction: optional(z.string().min(1)).describe(

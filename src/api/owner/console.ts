@@ -1,4 +1,4 @@
-// GET /console.json: how the console identifies itself to the server, requested before anything that needs a key.
+// GET /console.json: whether keys are needed, the caller, and the server's health; needs no key itself.
 import { z } from "zod";
 import { Health } from "./health.ts";
 
