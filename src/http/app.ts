@@ -28,7 +28,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    // Model names contain slashes, so a final parameter matches the rest of the path, unless a longer route exists.
+    // A final parameter matches the rest of the path (model names have slashes) unless another route continues it.
     const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
     const path = route.path
       .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
@@ -64,9 +64,9 @@ export function newApp({ log, metrics }: { log: Logger; metrics: Metrics }): Hon
   app.onError((error, c) => {
     const answer = apiErrorOf(error, routeAt(c.req.path)?.promptParam);
     const record = c.get("record");
-    // The message of a ZodError spans several lines, so the log gets the one of the response.
+    // The message of a ZodError spans several lines, so the response's message is logged instead.
     record.error ??= error instanceof ZodError ? answer.message : error.message;
-    // An ApiError is expected, and is logged where it is thrown.
+    // Logs only unforeseen errors: an ApiError is expected, and is logged where it is thrown.
     const isUnforeseen = answer.status === 500 && !(error instanceof ApiError);
     if (isUnforeseen) log.error({ id: record.id, err: error }, "failed");
     return refusalResponse(c, answer);
@@ -85,7 +85,7 @@ export function handlersOf(route: Route, serving: Serving): Handler<HttpEnv>[] {
   ];
 }
 
-/** Sets the dialect before the route runs, so that errors of the middleware have it too. */
+/** Sets the dialect (the vendor's error format) before the route runs, so that errors of middleware use it too. */
 const speakDialect: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { path } = c.req;
   const route = routes.find(

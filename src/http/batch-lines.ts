@@ -1,5 +1,5 @@
-// Answers the lines of batches as if a client had sent them, but without a socket and at low priority: with the same
-// handlers, checks, limits and errors.
+// Answers the lines of batches, each of which is a request, with the same handlers, checks, limits and errors as
+// requests of clients, but without a socket and at low priority.
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";
@@ -36,7 +36,7 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
         structure.check(bytes);
         if (!structure.isLong) return { value: parseJson(bytes) };
         const client = { key: "batches", signal: new AbortController().signal, charge() {} };
-        // The encoder detaches the buffer that it gets, but the caller reads these bytes again: it gets a copy.
+        // Passes a copy: the encoder detaches the buffer that it gets, but the caller reads these bytes again.
         return { value: await encoder.parse(bytes.slice(), client) };
       } catch (error) {
         if (error instanceof JsonTextError) return { problem: "The line is not valid JSON." };
@@ -53,7 +53,7 @@ export function batchesOptions(serving: Serving, folder: string): BatchesOptions
     },
     placesOf(owner) {
       const { concurrent = Number.POSITIVE_INFINITY } = ring.named(owner)?.limiter ?? {};
-      // Reserves one concurrent request for the key's other clients, unless its limit is one.
+      // Leaves one of the key's concurrent requests to its other clients, unless the limit is one.
       return Math.max(1, concurrent - 1);
     },
     answer: lineAnswerer(serving),

@@ -106,8 +106,8 @@ function answer(route: Route, status: number) {
 }
 
 /**
- * Returns the schema of one event or line of a stream. Server-sent events are not JSON: as with OpenAPI 3.2's
- * itemSchema, the schema describes the fields of an event, and its data contains JSON.
+ * Returns the schema of one event or line of a stream. A server-sent event is not JSON, so its schema describes its
+ * fields, as OpenAPI 3.2's itemSchema does; its field `data` is a string that contains JSON.
  */
 function eventSchema({ dialect = openAi }: Route, event: z.ZodType): JsonSchema {
   const json = { anyOf: [refTo(event), refTo(dialect.errorSchema)] };

@@ -19,7 +19,7 @@ export function anthropicError(error: ApiError): AnthropicError {
   return { type: "error", error: { type: typeOf(error), message: error.message } };
 }
 
-/** Returns whether the server is overloaded for all clients; one key's limits do not count. */
+/** Returns whether the whole server is overloaded, rather than one API key over its limits. */
 function isOverload({ status, code }: ApiError): boolean {
   return status === 503 || (status === 429 && code === "queue_full");
 }

@@ -32,8 +32,8 @@ export const requireOwner: MiddlewareHandler<HttpEnv> = async (c, next) => {
 };
 
 /**
- * Applies the caller's limits. The lease ends when the handler returns; a handler whose response continues as a stream
- * must call `c.get("lease")?.endWith(over)` before it returns.
+ * Counts the request against its key's limits, by a lease that ends when the handler returns. A handler whose
+ * response continues as a stream must call `c.get("lease")?.endWith(over)` before it returns.
  */
 export const limit: MiddlewareHandler<HttpEnv> = async (c, next) => {
   const { limiter } = c.get("caller");

@@ -7,7 +7,7 @@ export function isLoopback(host: string): boolean {
   return ["localhost", "::1", "[::1]"].includes(name) || (isIPv4(name) && name.startsWith("127."));
 }
 
-/** Returns the reason why the server must not listen on this address, and a fix; undefined if it may. */
+/** Returns why the server must not listen on this address, and how to allow it; undefined if it may listen. */
 export function bindProblem(bind: {
   host: string;
   keysSet: boolean;

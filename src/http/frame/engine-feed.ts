@@ -24,9 +24,9 @@ export class EngineFeed {
   readonly #stepsMs: number;
   readonly #listeners = new Set<FeedListener>();
   #next = emptyEvent();
-  /** Index of each request in the next event's list of requests, by the engine's id. */
+  /** Index of each request in the next event's list of requests, by the request's id in the engine. */
   readonly #indices = new Map<number, number>();
-  /** Rows of each model's latest step; the next event omits the rows of a step that repeats them. */
+  /** Rows (request, tokens, prefill) of each model's last step; a step that repeats them is sent without rows. */
   readonly #lastRows = new Map<string, Int32Array>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;

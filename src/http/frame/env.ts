@@ -6,7 +6,7 @@ import type { RequestRecord } from "./request-record.ts";
 
 export type HttpEnv = {
   Variables: {
-    /** The wire conventions of the route. */
+    /** The vendor's format of errors and stream events that the route uses. */
     dialect: Dialect;
     /** Fields of the request's log line. */
     record: RequestRecord;
@@ -14,7 +14,7 @@ export type HttpEnv = {
     caller: Caller;
     /** Whether the request is a line of a batch. */
     isLine?: boolean;
-    /** The request's share of its key's limits. Set by `limit`; absent on routes without limits. */
+    /** Counts the request against its key's limits until it ends. Set by `limit`; absent on routes without limits. */
     lease?: Lease;
   };
 };

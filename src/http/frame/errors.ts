@@ -169,14 +169,14 @@ function codeOf(issue: Issue): string {
   return issue.code === "invalid_type" ? "invalid_type" : "invalid_value";
 }
 
-/** Returns the first issue and its path; in a union, from the branch that accepts the value's JSON type. */
+/** Returns the first issue and its path; in a union, the issue of the variant that accepts the value's JSON type. */
 function firstFault(
   issues: readonly Issue[],
   above: readonly PropertyKey[],
 ): { issue: Issue; path: readonly PropertyKey[] } {
   const issue = issues[0]!;
   const path = [...above, ...issue.path];
-  // The key is text from the client, which must not be echoed, so the path ends before it.
+  // The object key at fault is text from the client, which must not be echoed, so the path ends before it.
   if (issue.code === "invalid_key") return { issue, path: path.slice(0, -1) };
   if (issue.code !== "invalid_union") return { issue, path };
   const meant = issue.errors.find(([first]) => first && !isOtherKind(first));

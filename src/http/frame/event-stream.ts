@@ -83,7 +83,7 @@ class EventReader {
         const events = await Promise.race([this.#next.then((text) => ({ text })), silence]);
         if (events === "silence") return this.#source.heartbeat();
         this.#next = undefined;
-        // Tokens within a tool call may produce no event, so the heartbeat timer keeps running.
+        // An empty text, such as for tokens within a tool call, does not restart the heartbeat timer.
         if (events.text !== "") return events.text;
       }
     } finally {

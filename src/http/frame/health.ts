@@ -18,7 +18,7 @@ export function healthOf(serving: Runtime): Health {
   return { ...stateOf(serving), ...(activity && { activity }), ...errors };
 }
 
-/** Returns the current activity, for compilations without a total, which is unknown, or the kernel's name. */
+/** Returns the current activity. A compilation's total is unknown; its kernel's name is omitted. */
 function activityOf({ admission, engine: { activity } }: Runtime): Health["activity"] {
   if (admission.phase === "draining") return { kind: "drain", requests: admission.count };
   return activity?.kind === "compile" ? { kind: "compile", done: activity.done } : activity;

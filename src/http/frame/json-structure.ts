@@ -73,7 +73,7 @@ export class JsonStructure {
     return bytes.length;
   }
 
-  /** Returns the offset after the next opening quote, or the end of the bytes. */
+  /** Counts values up to the next string; returns the offset after its opening quote, or the end of the bytes. */
   #count(bytes: Uint8Array, start: number): number {
     for (let at = start; at < bytes.length; at++) {
       const mark = marks[bytes[at]!]!;

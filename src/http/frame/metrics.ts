@@ -55,7 +55,7 @@ export class Metrics {
   readonly #collectives: Counter<"model">;
   readonly #sentBytes: Counter<"model">;
   readonly #collectiveSeconds: Counter<"model">;
-  /** Cumulative traffic among a model's ranks as of its last step, by model. */
+  /** Traffic between the ranks (processes) of each model, cumulative as of the model's last step. */
   readonly #traffic = new Map<string, Traffic>();
   readonly #snapshotHits: Counter<"model">;
   readonly #snapshotMisses: Counter<"model">;
@@ -276,7 +276,7 @@ export class Metrics {
     );
   }
 
-  /** Removes the metrics of all keys but these and those with requests in progress. */
+  /** Removes the metrics of all keys, except `names` and keys with requests in progress. */
   async keepKeys(names: readonly string[]): Promise<void> {
     const { values: inProgress } = await this.#inProgress.get();
     const busy = inProgress.filter(({ value }) => value > 0).map(({ labels }) => labels.key);

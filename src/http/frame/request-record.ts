@@ -12,8 +12,8 @@ export type RequestRecord = {
   queueMs?: number;
   ttftMs?: number;
   /**
-   * At debug level: the token at which the prompt diverges from the nearest cached one, the position of resumption, and
-   * the request field that contains the token.
+   * At debug level: index and text of the first prompt token that is not cached, the token there in the most similar
+   * cached prefix, the position at which computation resumed, and the request field that the prompt token is from.
    */
   prefixMiss?: {
     at: number;

@@ -14,13 +14,13 @@ import type { EngineFeed } from "./engine-feed.ts";
 import type { LazyBatches } from "./lazy-batches.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** Reads request bodies. */
+/** Parts for reading request bodies. */
 export type BodyReader = { settings: Settings; encoder: Encoder };
 
 /** Parts for finding and loading models; `env` locates the model cache and the hub. */
 export type Models = { models: ServedModels; env: Environment };
 
-/** Runs models. */
+/** Parts for running models. */
 export type Runtime = Models & {
   engine: EngineClient;
   /** The processes that a model is divided among; undefined if it runs in one process. */
@@ -30,7 +30,7 @@ export type Runtime = Models & {
   uncaughtErrors: number;
 };
 
-/** Manages API keys. */
+/** Parts for managing API keys. */
 export type Keys = { ring: KeyRing; metrics: Metrics };
 
 /** Parts for generating with a model. */
@@ -45,7 +45,7 @@ export type Generating = BodyReader &
     log: Logger;
   };
 
-/** Stores files and batches. */
+/** Parts for storing files and batches. */
 export type BatchStore = { batches: LazyBatches };
 
 export type Serving = Generating &

@@ -39,7 +39,7 @@ export class Generation {
   readonly #aborted = Promise.withResolvers<never>();
   readonly #abortController = new AbortController();
   readonly #entry;
-  /** The client's key, for fair sharing; undefined without keys, when all clients count as one. */
+  /** The client's key name, for fair sharing; undefined if the server has no keys: all clients then share as one. */
   readonly client: string | undefined;
   readonly #track;
   #endUse = () => {};
@@ -90,7 +90,7 @@ export class Generation {
     return model;
   }
 
-  /** Signal that aborts work outside the engine together with the request. */
+  /** Aborts work outside the engine, such as tokenizing, when the request is aborted. */
   get signal(): AbortSignal {
     return this.#abortController.signal;
   }

@@ -12,7 +12,7 @@ export const ollamaDialect: Dialect = {
   prefix: "/api/",
 };
 
-/** Messages by error code that name Ollama's endpoints instead of OpenAI's. */
+/** Error messages by error code; they replace messages that name OpenAI's endpoints. */
 const messages: Readonly<Record<string, string>> = {
   model_not_found: "model not found: GET /api/tags lists the available models",
   no_chat_template: "The model has no chat template: use /api/generate with raw.",

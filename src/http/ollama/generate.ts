@@ -75,7 +75,7 @@ async function loadedOrUnloaded(
   return "load";
 }
 
-/** Returns the requested keep-alive time, or undefined unless the owner asks: others must not hold memory. */
+/** Returns the requested keep-alive time if the owner asks; otherwise undefined: other keys must not hold memory. */
 export function keepAliveOf(
   { keep_alive }: { keep_alive?: number | undefined },
   c: Context<HttpEnv>,

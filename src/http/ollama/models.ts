@@ -78,7 +78,7 @@ export function showModel(serving: BodyReader & Models) {
     // A loaded model may use a template other than the one in its files.
     const template = models.loadedText(name)?.template ?? about?.template ?? "";
     const loaded = models.loaded().find((each) => each.source === source);
-    // The server may lack the memory for the context length that the model was trained for.
+    // Prefers the loaded model's limit, since memory may not suffice for the context length that it was trained for.
     const length = loaded?.info.maxLength ?? contextLength;
     const listed = models.list().find((each) => each.name === name);
     return c.json({

@@ -148,7 +148,7 @@ class LogprobWriter {
 
   #record(top: readonly TopToken[]): Record<string, number> {
     return Object.fromEntries(
-      // Likelier tokens come last, so that they win if several tokens have the same text.
+      // Likelier tokens come last: if several tokens have the same text, the object keeps the last one.
       top.toReversed().map(({ token, logprob }) => {
         return [tokenText(this.#tokenizer, token), finiteLogprob(logprob)];
       }),

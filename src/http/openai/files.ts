@@ -119,7 +119,7 @@ export function listOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   };
 }
 
-/** Converts the form's fields to the JSON object that they stand for. */
+/** Converts the form's fields, such as `expires_after[anchor]`, to an object with nested fields. */
 function fieldsOf(fields: ReadonlyMap<string, string>): object {
   const anchor = fields.get("expires_after[anchor]");
   const seconds = fields.get("expires_after[seconds]");

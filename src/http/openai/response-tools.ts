@@ -117,7 +117,7 @@ export class ResponseTools {
     );
   }
 
-  /** Describes a custom tool's function. Its grammar constrains the argument as a regex; the model sees the grammar. */
+  /** Converts a custom tool to a function. The model sees its grammar as text; a regex of it constrains sampling. */
   #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
     if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
     const { syntax, definition } = format;
@@ -135,7 +135,7 @@ export class ResponseTools {
   }
 }
 
-/** Maximum characters of all grammars in a request, because they are parsed on the main thread. */
+/** Maximum characters of all grammars in a request together; parsing them blocks the main thread. */
 const MAX_GRAMMAR_CHARS = 64 * 1024;
 
 const languages = { lark: "grammar in Lark's language", regex: "regular expression" } as const;

@@ -17,9 +17,9 @@ import { offeredTool } from "../generate/openai-fields.ts";
 import { tokenText } from "../generate/token-text.ts";
 import { chatOf } from "./chat.ts";
 
-/** Minimum of the token limit, which is twice the context, so that clients can count before they truncate. */
+/** Minimum token limit; usually it is twice the context, since clients count prompts before they truncate them. */
 const MIN_LIMIT = 2 ** 17;
-/** Tokens written before yielding to the event loop, which takes a few milliseconds. */
+/** Tokens per written part; the event loop runs between parts, each of which takes a few milliseconds. */
 const PART = 1024;
 
 export function tokenize(serving: BodyReader & Models) {

@@ -89,7 +89,7 @@ export class Upload {
     return { filename: this.#filename, bytes: this.#bytes };
   }
 
-  /** Releases the reservation, since a stored file is counted in the store. */
+  /** Releases the upload's reservation; a complete file counts against the limits as a stored file instead. */
   leave(): void {
     this.#room.leave();
   }

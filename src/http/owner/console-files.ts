@@ -1,5 +1,5 @@
-// The console's script and style. A checkout bundles them on first request; the executable replaces this module by one
-// that contains them.
+// The console's script and style. A source checkout bundles them on first request; in the executable, a module that
+// contains them replaces this one.
 import { join } from "node:path";
 
 export type ConsoleFiles = { script: string; style: string };

@@ -10,7 +10,7 @@ import { healthOf } from "../frame/health.ts";
 import type { Keys, Runtime } from "../frame/serving.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 
-/** Content security policy: scripts and requests of this origin only, no inline code, framing or string HTML. */
+/** Content security policy: only scripts and requests of this origin; no inline code, framing or HTML strings. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",

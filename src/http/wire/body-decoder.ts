@@ -55,8 +55,8 @@ export class BodyDecoder {
   }
 
   /**
-   * Decodes the next bytes. The payload is moved to their start, because a buffer per chunk would make tiny chunks
-   * expensive. `rest`: the bytes after the body.
+   * Decodes the next bytes. The payload is moved to the start of `bytes`, because a buffer per chunk would make tiny
+   * chunks expensive. `rest`: the bytes after the body.
    */
   decode(bytes: Buffer): { payload: Buffer; rest: Buffer } {
     let [at, length] = [0, 0];
@@ -75,7 +75,7 @@ export class BodyDecoder {
     return { payload: bytes.subarray(0, length), rest: bytes.subarray(at) };
   }
 
-  /** Returns the state after one byte of framing. */
+  /** Returns the state after one byte outside the payload, such as a digit of a chunk size. */
   #next(byte: number): State {
     switch (this.#state) {
       case "size":

@@ -1,5 +1,5 @@
-// One connection: answers its requests sequentially, in order of arrival. Pipelined requests are parsed once the
-// request before has been answered.
+// One connection: answers its requests one after another. A pipelined request is parsed once the previous one has
+// been answered.
 import type { Logger } from "../../log.ts";
 import { RequestBody } from "./request-body.ts";
 import { RequestFault } from "./request-fault.ts";
@@ -110,8 +110,8 @@ export class Connection {
   }
 
   /**
-   * Answers a request. A client that has closed its side may still wait for the response, or be gone, which only
-   * sending tells: until the response is ready, interim responses probe the connection.
+   * Answers a request. A client that has closed its sending side may still wait for the response, or may be gone.
+   * Interim responses, sent until the response is ready, tell which: a client that is gone resets the connection.
    */
   async #answerOrProbe(request: Request, { isHttp10 }: RequestHead): Promise<Response> {
     const { stream } = this;

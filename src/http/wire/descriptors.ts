@@ -4,7 +4,7 @@ import { closeSync, openSync } from "node:fs";
 /** File descriptors reserved for models, downloads and the like. */
 const RESERVE = 64;
 
-/** Returns the lowest reserved number. New descriptors get the lowest free number: reaching it, few are left. */
+/** Returns the first reserved number. New descriptors get the lowest free one: if that is reserved, few are left. */
 export function firstReserved(): number {
   const limit = descriptorLimit();
   return limit - Math.min(RESERVE, limit / 4);

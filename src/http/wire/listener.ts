@@ -90,7 +90,7 @@ export class Listener {
   #tick(): void {
     const nowMs = performance.now();
     for (const { stream } of this.#connections) stream.checkTime(nowMs);
-    // Open files may have used up file descriptors since the last check.
+    // Stops accepting if other open files have used up the file descriptors since the last check.
     if (!this.#hasRoom()) this.#stopAccepting();
     else if (!this.#socket) this.#acceptAgain();
   }

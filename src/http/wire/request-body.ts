@@ -1,4 +1,4 @@
-// The body of one request, read from its connection on demand, for as long as data keeps coming.
+// The body of one request, read from its connection on demand; reading fails if the client sends too slowly.
 import { BodyDecoder } from "./body-decoder.ts";
 import { RequestFault } from "./request-fault.ts";
 import type { RequestHead } from "./request-head.ts";
@@ -8,7 +8,7 @@ import type { SocketStream } from "./socket-stream.ts";
 const MAX_SKIPPED_BYTES = 2 ** 16;
 /** Bytes decoded before yielding to the event loop: decoding is slow if a body consists of one-byte chunks. */
 const MAX_DECODED_BYTES = 2 ** 16;
-/** Minimum bytes that must arrive in `SLOW_WINDOW` idle timeouts; a client that sends less is timed out. */
+/** Minimum bytes per window of `SLOW_WINDOW` idle timeouts; a client that sends less is timed out. */
 const SLOW_BYTES = 1024;
 const SLOW_WINDOW = 4;
 

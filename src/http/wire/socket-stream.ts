@@ -6,7 +6,7 @@ export type Arrival = "more" | "end" | "late";
 
 /** Maximum buffered input, such as pipelined requests. */
 const MAX_UNREAD_BYTES = 2 ** 16;
-/** Bytes and time granted to a client that is still sending: it may read the last response only afterwards. */
+/** Maximum bytes and time for input before closing: a client may read the last response only once it has sent all. */
 const [LINGER_BYTES, LINGER_MS] = [2 ** 24, 5000];
 
 const CONTINUE = Buffer.from("HTTP/1.1 100 Continue\r\n\r\n");
@@ -87,8 +87,8 @@ export class SocketStream {
   }
 
   /**
-   * Sends 100 Continue, which the client has requested by `Expect`, or as a probe: a client that still reads skips an
-   * interim response, and the system of a client that is gone replies with a reset.
+   * Sends 100 Continue, either because the client's `Expect` header requests it or as a probe. A client that still
+   * reads ignores it; the system of a client that is gone replies with a reset.
    */
   writeContinue(): void {
     // These few bytes fit, unless the client has left megabytes of output unread.
