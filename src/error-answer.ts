@@ -1,5 +1,5 @@
-// The answer that a client gets to an error. An error that a client can cause, or should see, carries one, and
-// src/http turns it into a response. All other errors are internal, and responses to them reveal no details.
+// The answer that a client gets to an error. An error that a client can cause, or should see, has an `answer`, which
+// src/http turns into a response. All other errors are internal, and responses to them reveal no details.
 
 export type ErrorAnswer = {
   /** HTTP status. After 429 and 503 the client may retry a second later. */

@@ -38,7 +38,7 @@ export function makeLogger({ level, format }: LogOptions): Logger {
   return pino(options, { write: (line: string) => void process.stderr.write(pretty(line)) });
 }
 
-/** Removes an error's answer to the client, which says less than the error itself. */
+/** Removes the property `answer`, the client's version of the error, which says less than the error itself. */
 function withoutAnswer(error: Error): object {
   const { answer: _, ...said } = pino.stdSerializers.err(error);
   return said;
