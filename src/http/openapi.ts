@@ -179,7 +179,7 @@ function namedSchemas(routes: readonly Route[]): Record<string, JsonSchema> {
   for (const schema of new Set([...used, openAi.errorSchema])) {
     if (schema) registry.add(schema, { id: nameOf(schema) });
   }
-  // Response schemas have no defaults or transforms, so their input form describes them too.
+  // Response schemas have no defaults or transforms, so zod's schema of their input describes their output too.
   const { schemas } = z.toJSONSchema(registry, { io: "input", uri: refUri });
   return Object.fromEntries(
     Object.entries(schemas).map(([name, { $schema, $id, ...schema }]) => [name, schema]),

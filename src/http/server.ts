@@ -89,7 +89,7 @@ export async function startServing(options: ServingOptions): Promise<RunningServ
   const engine = await EngineClient.start(worker, hooks, options.ranks);
   await using made = new AsyncDisposableStack();
   made.defer(() => engine.stop());
-  // Restarts the engine if it ends. Set only now, because a failure to start is thrown by `start`.
+  // Restarts the engine if it ends. The hook is set after the start, because `start` itself throws if it fails.
   hooks.onFailure = (error) => {
     models.restore();
     log.error({ err: error }, "the engine has ended; restarting it");

@@ -9,9 +9,9 @@ import type { Outcome } from "./metrics.ts";
 import type { RequestRecord } from "./request-record.ts";
 
 const STEPS_MS = 100;
-/** Maximum steps, and ended requests, per event. */
+/** Maximum steps per event, and maximum ended requests per event. */
 const MAX_STEPS = 100;
-/** Step events per state event. */
+/** Ticks of the timer per state event; each tick sends at most one step event. */
 const STATE_EVERY = 5;
 /** Maximum unread step events per client. */
 const MAX_BACKLOG = 20;

@@ -6,7 +6,7 @@ const MAX_DEPTH = 128;
 const MAX_STRINGS = 2 ** 17;
 /** Maximum elements, fields, arrays and objects in a body; most are token ids. */
 const MAX_VALUES = 2 ** 20;
-/** Maximum escapes in a body; a body of the default size with every character escaped as \uXXXX has fewer. */
+/** Maximum escapes in a body: more than fit a body of the default size limit, at six characters (\uXXXX) each. */
 const MAX_ESCAPES = 2 ** 22;
 /** Sizes that take JSON.parse a few milliseconds: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
 const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];

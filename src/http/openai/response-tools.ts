@@ -26,7 +26,7 @@ export function customArguments(input: string): string {
   return JSON.stringify({ input });
 }
 
-/** Returns a custom tool's input from the arguments of its function; partial if they were cut off. */
+/** Returns a custom tool's input from its function's arguments; only a part if the arguments were cut off. */
 export function customInput(text: string): string {
   return new CustomInput().push(text);
 }

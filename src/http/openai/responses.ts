@@ -147,7 +147,7 @@ function thoughtIn(item: Extract<InputItem, { type: "reasoning" }>): string {
   return thoughtOf({ thinking, signature: item.encrypted_content ?? "" });
 }
 
-/** Converts content to parts, all of which have text: the schema has rejected others. */
+/** Converts content to parts, which are all text: the schema has rejected other types. */
 function partsOf(content: string | readonly object[]): Part[] {
   if (typeof content === "string") return [textPart(content)];
   return content.map((part) => {

@@ -7,7 +7,7 @@ import type { FileSink } from "../frame/multipart.ts";
 /** A running upload: its key, and the bytes received so far. */
 type Received = { readonly owner: string; bytes: number };
 
-/** The part of its key's storage that one upload reserves. */
+/** One upload's reservation of its key's storage. */
 export type UploadRoom = {
   /** Reserves more bytes; throws if they exceed a limit. */
   grow(bytes: number): void;

@@ -1,5 +1,5 @@
 // The console's page, script, style and session. They need no key, because they reveal nothing; the page's further
-// requests do.
+// requests need one.
 import type { Context } from "hono";
 import { html } from "hono/html";
 import { version } from "../../../package.json";
