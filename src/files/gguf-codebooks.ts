@@ -1,4 +1,4 @@
-// The codebooks of GGUF's IQ types: tables with rows of 4 or 8 weights, of which each quant is a row number. They are
+// The codebooks of GGUF's IQ types: tables with rows of 4 or 8 weights; a quant is the index of a row. They are
 // constants of ggml without a formula, stored here as indices of 2 or 4 bits into a list of values.
 
 type Codebook = {

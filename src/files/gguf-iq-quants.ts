@@ -3,7 +3,7 @@
 import { type BlockDecoder, halfAt, shortAt, wordAt } from "./gguf-bytes.ts";
 import { codebook } from "./gguf-codebooks.ts";
 
-/** Layout per 32 weights: a word with 4 codebook indices; a word with 4 times 7 signs, and a scale on top. */
+/** Layout per 32 weights: 4 codebook indices of 8 bits; then a word with 4 x 7 sign bits and a 4-bit scale. */
 const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XXS");
   const scale = halfAt(half, source, at);
@@ -17,7 +17,7 @@ const IQ2_XXS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 32 times a 9-bit codebook index and 7 signs, then 4-bit scales per 16 weights. */
+/** Layout: 32 x 16 bits with a 9-bit codebook index and 7 sign bits, then 4-bit scales per 16 weights. */
 const IQ2_XS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_XS");
   const scale = halfAt(half, source, at);
@@ -28,7 +28,7 @@ const IQ2_XS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 32 bytes of codebook indices, 32 of signs, 8 with 2 more bits per index, 4-bit scales per 16 weights. */
+/** Layout: 32 bytes of index bits 0-7, 32 of signs, 8 of index bits 8-9, 4-bit scales per 16 weights. */
 const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ2_S");
   const scale = halfAt(half, source, at);
@@ -40,7 +40,7 @@ const IQ2_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 64 bytes of codebook indices; then a word per 32 weights: 4 times 7 signs, and a scale on top. */
+/** Layout: 64 codebook indices of 8 bits; then a word per 32 weights, with 4 x 7 sign bits and a 4-bit scale. */
 const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_XXS");
   const scale = halfAt(half, source, at);
@@ -54,7 +54,7 @@ const IQ3_XXS: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 64 bytes of codebook indices, 8 with their ninth bits, 32 of signs, 4-bit scales per 32 weights. */
+/** Layout: 64 bytes of index bits 0-7, 8 of index bit 8, 32 of signs, 4-bit scales per 32 weights. */
 const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ3_S");
   const scale = halfAt(half, source, at);
@@ -70,7 +70,7 @@ const IQ3_S: BlockDecoder = (source, at, target, to, half) => {
 /** Number that is added to, or subtracted from, each weight of -1, 0 or 1. */
 const DELTA = 0.125;
 
-/** Layout: 32 bytes of codebook indices; per 32 weights, 3 more bits of 4 indices, a 3-bit scale, DELTA's sign. */
+/** Layout: 32 bytes of index bits 0-7; per 32 weights, bits 8-10 of 4 indices, a 3-bit scale, DELTA's sign. */
 const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scale = halfAt(half, source, at);
@@ -82,11 +82,11 @@ const IQ1_S: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 32 bytes of codebook indices, 3 more bits of each and DELTA's sign, 3-bit scales per 16 weights. */
+/** Layout: 32 bytes of index bits 0-7; per index, bits 8-10 and DELTA's sign; 3-bit scales per 16 weights. */
 const IQ1_M: BlockDecoder = (source, at, target, to, half) => {
   const rows = codebook("IQ1_S");
   const scales = at + 48;
-  // The f16 scale is spread over the top bits of the words that hold the other scales.
+  // Collects the f16 scale from the top 4 bits of four words, whose other bits hold the 3-bit scales.
   let bits = 0;
   for (let i = 0; i < 4; i++) bits |= (shortAt(source, scales + 2 * i) >> 12) << (4 * i);
   const scale = half[bits]!;

@@ -115,7 +115,7 @@ function decodeQ8_0(source: Uint8Array, target: Float32Array, half: Float32Array
 }
 
 // Blocks of 256 weights ("K"): each group of 16 or 32 weights has a small integer scale, which is multiplied by the
-// scale of the block. A byte holds bits of one weight of each of several groups; the shift selects the group.
+// scale of the block. A byte packs the bits of 2, 4 or 8 weights, each of another group; a shift selects the group.
 
 /** Layout: 16 bytes of 4-bit scales and minima, 64 of quants, an f16 scale, an f16 minimum. */
 const Q2_K: BlockDecoder = (source, at, target, to, half) => {
@@ -133,7 +133,7 @@ const Q2_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Layout: 32 bytes of third bits, 64 of quants, 12 of 6-bit scales, an f16 scale. */
+/** Layout: 32 bytes of third bits, 64 of low 2 bits, 12 of 6-bit scales, an f16 scale. */
 const Q3_K: BlockDecoder = (source, at, target, to, half) => {
   const scale = halfAt(half, source, at + 108);
   const scales = at + 96;
@@ -200,7 +200,7 @@ const Q6_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Reads a 6-bit scale: bytes 0-3 hold scales 0-3, 4-7 minima 0-3; their top bits and bytes 8-11 hold the others. */
+/** Reads a 6-bit scale: bytes 0-3 hold scales 0-3, 4-7 minima 0-3; their top bits and bytes 8-11, numbers 4-7. */
 function sixBitScale(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group]! & 63;
   return (source[at + group + 4]! & 15) | ((source[at + group - 4]! >> 6) << 4);

@@ -280,7 +280,7 @@ class HeaderReader {
     return start;
   }
 
-  /** Throws that the file is incomplete, unless `end` exceeds the limit of a header. */
+  /** Throws that the file is incomplete if `end` is within the limit of a header; otherwise returns. */
   #refuseCut(end: number): void {
     if (end <= MAX_HEADER_BYTES) throw incomplete(this.path, end, this.#file.size);
   }

@@ -31,7 +31,7 @@ export function readJson(path: string): JsonObject {
   throw new LoadError(`${path} does not contain a JSON object`);
 }
 
-/** Parses JSON in which Python has written Infinity or NaN: they become 1e999, which is again Infinity, and null. */
+/** Parses JSON that may contain Python's Infinity (replaced by 1e999, which is infinite) and NaN (by null). */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

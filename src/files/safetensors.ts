@@ -232,7 +232,7 @@ function readWeightMap(path: string): Map<string, string> {
   return files;
 }
 
-/** Returns a file's path in the folder; throws if it links elsewhere. `named`: the name's source, for errors. */
+/** Returns a file's path in the folder; throws if it links elsewhere. `named`: folder or index, for errors. */
 function fileInFolder(folder: string, name: string, named: string): string {
   const path = join(folder, name);
   if (!existsSync(path)) {
