@@ -35,7 +35,7 @@ export class BatchRun {
   readonly #id: string;
   readonly #store: BatchStore;
   readonly #options: RunOptions;
-  /** Called when lines can be started, either new ones or in place of ended ones. */
+  /** Called when lines may start: the batch is open, a line in flight has ended, or a pause is over. */
   readonly #onChange: () => void;
   /** Signal of the shutdown, after which nothing is stored. */
   readonly #stopping: AbortSignal;
@@ -110,7 +110,7 @@ export class BatchRun {
     while (!this.#stopping.aborted) {
       try {
         const batch = this.#store.batch(this.#id);
-        // The store deletes an ended batch once enough newer batches have ended.
+        // A batch that has ended may be missing, since the store keeps only the newest ended batches.
         if (!batch) break;
         this.#options.onProgress?.(batch);
         if (isEnded(batch)) break;
@@ -236,7 +236,7 @@ export class BatchRun {
     });
   }
 
-  /** Requeues a line in its order, and pauses the whole batch. */
+  /** Requeues a line, ordered by line number; if `pauseMs` is above 0, also pauses the whole batch. */
   #again(line: BatchLine, pauseMs: number): void {
     const at = this.#next.findIndex((other) => other.line > line.line);
     this.#next.splice(at < 0 ? this.#next.length : at, 0, line);

@@ -1,4 +1,4 @@
-// Runs all batches of a server. Their lines use the capacity that other requests leave, round-robin over API keys.
+// Runs all batches of a server. Their lines use the capacity that other requests leave; API keys share it evenly.
 import type { Batch, BatchOrder } from "./batch.ts";
 import { isEnded } from "./batch.ts";
 import { BatchRun, type RunOptions } from "./batch-run.ts";
@@ -100,7 +100,7 @@ export class Batches {
   #startLines(): void {
     if (this.#stopping.signal.aborted) return;
     const runs = [...this.#runs.values()];
-    // Polls until a line may start: without lines in flight, no answer triggers the next start.
+    // Polls for capacity if no line is in flight, since then no line's end triggers the next start.
     if (sum(runs) === 0 && this.#options.places() === 0) this.#startLater();
     while (sum(runs) < this.#options.places()) {
       // Chooses the key with the fewest lines in flight, and its oldest batch.

@@ -95,7 +95,7 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // The page is empty if the id in `after` is unknown.
+      // Without `after`, every row passes (1); if `after` is an unknown id, none does (0).
       after === undefined ? 1 : 0,
       limit + 1,
     );

@@ -259,7 +259,7 @@ export class BatchStore {
     });
   }
 
-  /** Deletes up to a transaction's worth of a batch's lines; returns false if none are left. */
+  /** Deletes at most SLICE lines of a batch; returns false if there were none. */
   removeLines(batch: string): boolean {
     const { changes } = this.#db.run(
       "DELETE FROM lines WHERE rowid IN (SELECT rowid FROM lines WHERE batch = ? LIMIT ?)",
@@ -270,7 +270,7 @@ export class BatchStore {
     return changes > 0;
   }
 
-  /** Removes files and lines that a crash has left without an owner. */
+  /** Removes files without a row, and lines without an unfinished batch; both are left by crashes. */
   #removeStrays(): void {
     this.removeUnused();
     const known = new Set(this.#db.all<{ id: string }>("SELECT id FROM files").map(({ id }) => id));
