@@ -80,7 +80,7 @@ export class AnswerText {
     if (token !== undefined) {
       this.#count += 1;
       this.#piece.tokens.push(token);
-      // The token that ends the answer is not part of the text, unless it is a marker.
+      // A stop token is part of the text only if it is a control token that is shown.
       if (finished !== "stop" || this.#shown.has(token)) this.#addText(token, logprob, top);
     }
     if (finished && !this.#finished) this.#addRest(finished === "length" ? "length" : "stop");

@@ -11,7 +11,7 @@ import { type AnswerPiece, AnswerText } from "./answer-text.ts";
 export type AnswersRequest = {
   model: string;
   tokenizer: Tokenizer;
-  /** One engine request per prompt, otherwise equal. With `maxTokens` 0, only the prompt is computed. */
+  /** One engine request per prompt; only the prompts differ. With `maxTokens` 0, only the prompt is computed. */
   requests: readonly EngineRequest[];
   stops: readonly string[];
   /** Control tokens that are shown as part of the text. */

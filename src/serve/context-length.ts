@@ -37,7 +37,7 @@ export function cutOf({ ownLength, lengthLimit }: Lengths): string | undefined {
   }
 }
 
-/** Returns the number of tokens after which counting stops: above the context, so that errors can name the length. */
+/** Returns the token count at which tokenizing stops: above the context, so that errors can state the length. */
 export function countedTokens({ maxLength }: Lengths): number {
   return 2 * maxLength;
 }

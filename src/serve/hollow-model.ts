@@ -122,7 +122,7 @@ async function bringSafetensors(file: RepoFile, bring: Bring): Promise<void> {
 /** Downloads of tensors that describe quantized matrices, by the tensor's name and the matrix's shape. */
 type Shapes = Map<string, Promise<Uint8Array>>;
 
-/** Last part of two names: of a tensor that describes a quantized matrix, and of that matrix. */
+/** Suffixes of tensor names: of a tensor that describes a quantized matrix, and of the matrix itself. */
 const DESCRIBING: Readonly<Record<string, string>> = {
   g_idx: "qweight",
   weight_shape: "weight_packed",
@@ -130,8 +130,8 @@ const DESCRIBING: Readonly<Record<string, string>> = {
 const MAX_DESCRIBING_BYTES = 2 ** 20;
 
 /**
- * Downloads the tensors with the shape or column order of quantized matrices, which the formats of GPTQ and
- * compressed-tensors read before loading. For an estimate of memory, matrices of equal shape share a download.
+ * Downloads the tensors with the shape or column order of quantized matrices: GPTQ and compressed-tensors need them
+ * before loading. Matrices of equal shape share a download, enough for a memory estimate.
  */
 async function bringShapes(
   path: string,

@@ -36,8 +36,8 @@ export async function checkLoad(
 }
 
 /**
- * Opens the text part of a model before it is loaded. An unsupported architecture is reported first, because its
- * tokenizer may be unsupported too.
+ * Opens the tokenizer and templates of a model before it is loaded. If these and the architecture are unsupported,
+ * throws the error about the architecture.
  */
 export async function openLoadable(
   path: string,

@@ -104,8 +104,8 @@ function quantizationOf(config: Json): string | undefined {
 }
 
 /**
- * Counts parameters, not stored elements: MLX packs quantized weights and stores scales per group. Undefined for the
- * layouts of other tools.
+ * Counts parameters, not stored elements: MLX packs quantized weights and stores scales per group. Returns undefined
+ * for quantized layouts other than MLX's.
  */
 function parametersOf(config: Json, { tensors }: SafetensorsIndex): number | undefined {
   const groups = isObject(config.quantization) ? config.quantization : undefined;

@@ -62,7 +62,7 @@ export type LoadedModel = {
 
 /** Maximum delay that a timer supports. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** Time for which batches pause after a model found no room: the model's clients retry after a second. */
+/** Time for which batches pause after a model found no room; its clients retry earlier, after a second. */
 const LACKING_MS = 5000;
 
 export class NoRoomError extends Error {
@@ -97,7 +97,7 @@ type Entry = {
   idleTimer: NodeJS.Timeout | undefined;
 };
 
-/** A load in progress or done. `text` and `info` are set when done; `info` is unset while a new engine reloads. */
+/** A load in progress or done, which sets `text` and `info`; `info` is unset while a restarted engine reloads. */
 type ModelLoad = { done: Promise<void>; text: TextModel | undefined; info: ModelInfo | undefined };
 
 export class ServedModels {
@@ -159,7 +159,7 @@ export class ServedModels {
     return this.#find(name).source;
   }
 
-  /** Returns the text part of a loaded model. */
+  /** Returns the tokenizer and templates of a model; undefined if it is not loaded. */
   loadedText(name: string): TextModel | undefined {
     return this.#find(name).load?.text;
   }
@@ -227,12 +227,12 @@ export class ServedModels {
     this.#options.onUnload?.(entry.name, entry.source.path);
   }
 
-  /** Reloads all models after the engine has died; until then, they have no gauges. */
+  /** Reloads all models after the engine has died; until then, their `info` is undefined. */
   restore(): void {
     const lost = [...this.#entries.values()].filter(({ load }) => load);
     for (const { load } of lost) load!.info = undefined;
     setImmediate(() => {
-      // Restarts a running engine's models only: if it has died again, the next request restarts it.
+      // Reloads only into a running engine: if the engine has died again, the next request restarts it.
       if (!this.#engine.alive) return;
       for (const entry of lost) {
         this.#use(entry).then(

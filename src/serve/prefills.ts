@@ -9,7 +9,7 @@ const AT_ONCE = 32;
 
 export type PrefillsRequest = {
   model: string;
-  /** One request per prompt, otherwise equal. */
+  /** One request per prompt; only the prompts differ. */
   requests: readonly Omit<EngineRequest, "maxTokens">[];
   /** Whether prompts share a prefix: the first then runs alone, so that the others hit the blocks that it caches. */
   shareHead?: boolean;
