@@ -43,7 +43,7 @@ export const agents: readonly Agent[] = [
       ANTHROPIC_DEFAULT_SONNET_MODEL: model,
       ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
       CLAUDE_CODE_SUBAGENT_MODEL: model,
-      // By default, Claude Code compacts conversations for the context of Anthropic's models. The minimum is 100,000.
+      // Context length for compaction. Claude Code's default is that of Anthropic's models; its minimum is 100,000.
       CLAUDE_CODE_AUTO_COMPACT_WINDOW: maxTokens?.toString(),
       CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
       // These variables would redirect Claude Code to other endpoints.

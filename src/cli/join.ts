@@ -1,5 +1,5 @@
-// mlx-serve join: a rank of a model that is divided among hosts. A child process does the computation; it ends with the
-// group and is then restarted.
+// mlx-serve join: a rank of a model that is divided among hosts. A child process computes; when the group of ranks
+// breaks up, the child ends and is restarted.
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

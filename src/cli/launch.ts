@@ -38,7 +38,7 @@ export async function launch(args: string[], env: Environment = process.env): Pr
   }
   const found = await (values.print ? needServer : findServer)(values, env);
   const server = found ?? (await startBackgroundServer(values.model, env));
-  // Names the requested model only to a server that was running: one that is started here serves this model first.
+  // Passes the requested model only to a server that was already running; a server started here loads it first.
   const model = values.model === undefined ? undefined : fullName(values.model, env);
   const wanted = await agentServer(server, found ? model : undefined);
   const command = [...agent.args(wanted), ...args.slice(end + 1)];

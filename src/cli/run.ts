@@ -105,7 +105,7 @@ async function usableServer(
   return undefined;
 }
 
-/** Splits the arguments into model and prompt. A single one is a model if one exists or it looks like one. */
+/** Splits arguments into model and prompt. A single argument is the model if it names one or looks like a name. */
 function choose(
   [first, second]: readonly string[],
   { has }: Answerers,

@@ -67,7 +67,7 @@ export async function runSelfTest({
   if (results.length === 0 || results.some(isFailed)) process.exitCode = 1;
 }
 
-/** Returns the number of processes. On CUDA, most of the time goes to compiling kernels, which uses one core each. */
+/** Returns the number of processes: several on CUDA, where single-threaded kernel compilation takes longest. */
 function processCount(): number {
   return backend() === "cuda" ? Math.min(8, Math.ceil(availableParallelism() / 2)) : 1;
 }

@@ -89,7 +89,7 @@ function remember(entry: ServerEntry, log: Logger): void {
   }
 }
 
-/** Passes settings of the machine to the engine, in environment variables. */
+/** Passes the backend and thread count to the engine, in environment variables. */
 export function environmentOf({ backend: wanted, threads }: Settings): NodeJS.ProcessEnv {
   if (wanted !== undefined) process.env.MLX_SERVE_BACKEND = wanted;
   if (threads !== undefined) process.env.MLX_SERVE_THREADS = String(threads);

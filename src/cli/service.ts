@@ -48,7 +48,7 @@ export async function service(
   if (rest.length > 0 && action !== install && action !== logs) {
     throw new UsageError(`service ${name} takes no arguments`);
   }
-  // With sudo, it would be a service of root, whose files the user cannot change.
+  // With sudo, the service would belong to root, and the user could not change its files.
   if (process.getuid?.() === 0 && env.SUDO_USER) {
     throw new UsageError(`services are per user: run it as ${env.SUDO_USER}, without sudo`);
   }
@@ -133,7 +133,7 @@ async function start(_: string[], { manager, env }: Context): Promise<void> {
 const START_MS = 10_000;
 const POLL_MS = 100;
 
-/** Waits until the server listens, or a timeout is over; throws if it exits instead. */
+/** Waits until the server listens or a timeout is over; throws if the server exits. */
 async function firstWord(manager: ServiceManager, env: Environment): Promise<string> {
   const deadlineMs = performance.now() + START_MS;
   for (;;) {

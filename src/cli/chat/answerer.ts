@@ -102,7 +102,7 @@ function serverAnswerer(
   };
 }
 
-/** Answers with an engine in this process, which starts with the first model. */
+/** Answers with an engine in this process; the engine starts when the first model is opened. */
 export function engineAnswerers(settings: AnswerSettings, env: Environment): Answerers {
   const log = makeLogger({
     level: env.MLX_SERVE_LOG === "debug" ? "debug" : "warn",

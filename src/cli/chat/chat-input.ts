@@ -7,7 +7,7 @@ import type { ReadStream, WriteStream } from "node:tty";
 /** Replaces line breaks in pasted text until the message is sent. */
 const LINE_END = "\u2424";
 const [PASTE_START, PASTE_END] = ["\x1b[200~", "\x1b[201~"];
-/** Beginnings of the two paste marks, longest first, since a read may split a mark. */
+/** Prefixes of PASTE_START and PASTE_END, longest first, since a read may end within either. */
 const beginnings = [5, 4, 3].flatMap((length) =>
   [PASTE_START, PASTE_END].map((mark) => mark.slice(0, length)),
 );
@@ -110,7 +110,7 @@ class PasteFilter extends Transform {
   readonly #decoder = new TextDecoder();
   /** Text of a paste whose end has not been read; undefined otherwise. */
   #pasted: string | undefined;
-  /** Text at the end of the last read that may be the beginning of a paste mark. */
+  /** Text at the end of the last read that may be a prefix of PASTE_START or PASTE_END. */
   #rest = "";
   readonly setRawMode: (isRaw: boolean) => void;
 

@@ -23,7 +23,7 @@ export async function modelHere(
   }
 }
 
-/** Returns the repo that a pull could download; undefined if the name is not a repo's, or the repo is here. */
+/** Returns the repo that a pull could download; undefined if `name` is no repo name, or the repo is cached. */
 function missingRepo(name: string, env: Environment): RepoName | undefined {
   const repo = parseRepoName(fullName(name, env));
   if (!repo?.id.includes("/")) return undefined;

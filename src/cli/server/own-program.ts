@@ -8,7 +8,7 @@ export function ownProgram(env: Environment = process.env): [string, ...string[]
   return carried ? [executable(env)] : [process.execPath, Bun.main];
 }
 
-/** Returns the executable, if possible by its name on the PATH: package managers move its target per version. */
+/** Returns the executable, if possible as a link on the PATH: the link's target may move in an upgrade. */
 function executable(env: Environment): string {
   const found = Bun.which("mlx-serve", { PATH: env.PATH ?? "" });
   return found && realpathSync(found) === realpathSync(process.execPath) ? found : process.execPath;

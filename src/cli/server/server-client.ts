@@ -13,7 +13,7 @@ import type { Environment } from "../../hub/settings.ts";
 import { eventData } from "../../lines.ts";
 import { knownServers, type ServerEntry } from "../../serve/server-file.ts";
 
-/** Flags that every verb has that talks to a server. */
+/** Flags of every verb that talks to a server. */
 export type ServerFlags = { url?: string | undefined; "api-key"?: string | undefined };
 
 export type Server = {
@@ -139,7 +139,7 @@ function isSame(one: string, other: string): boolean {
 
 const HEALTH_MS = 5_000;
 
-/** Returns whether the server still runs: its PID may have been reused, and a busy server may respond slowly. */
+/** Returns whether a server still runs, even if it is too busy to respond; its PID alone may have been reused. */
 async function isThere({ url }: ServerEntry): Promise<boolean> {
   try {
     await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });

@@ -45,7 +45,7 @@ export class ProgressLine {
     const now = this.#nowMs();
     const isFirst = event.event !== this.#event;
     this.#event = event.event;
-    // Without a terminal, text first waits for an interval, so that short work prints none.
+    // Lines of text start only after an interval, so that short work prints none; a bar or JSON starts at once.
     if (isFirst) this.#shownMs = this.#everyMs === LINE_EVERY_MS ? now : Number.NEGATIVE_INFINITY;
     const isLast = this.#isJson && event.done === event.total;
     const isNow = isLast || (isDue && !this.#output.isTTY);
