@@ -243,7 +243,7 @@ function shown(written: unknown): string {
   return typeof written === "object" ? "a table" : quoted(String(written));
 }
 
-/** Returns the part of a name before other characters, which may be an attached value and thus secret. */
+/** Returns a name up to the first unusual character, after which a secret value may be attached. */
 function shortened(name: string): string {
   const [start] = /^[\w.-]{0,60}/.exec(name)!;
   return start.length < name.length ? `${start}...` : start;

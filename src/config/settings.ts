@@ -48,7 +48,7 @@ function number(least: number, most: number) {
   return z.preprocess(numeric, z.number(wanted).min(least, wanted).max(most, wanted));
 }
 
-/** Returns a value as text; empty, and thus invalid, for a list in the file. */
+/** Returns a raw value as text; a list or table in the file becomes empty text, which no setting accepts. */
 const wordOf = (raw: unknown) => (typeof raw === "object" ? "" : String(raw));
 
 /** Returns a parser of numbers with an optional unit, such as 4GiB. */
@@ -566,7 +566,7 @@ export const settingList: readonly Setting[] = Settings.keyof().options.map((key
   };
 });
 
-/** Returns all flags of a setting; `sets` is the value of a flag that takes none. */
+/** Returns all flags of a setting. `sets`: the value that a flag without an argument sets. */
 export function flagsOf(setting: Setting): { flag: string; sets?: unknown }[] {
   const { flag, metavar, aliases = [], sets = {} } = setting;
   const own = metavar
