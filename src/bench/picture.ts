@@ -24,7 +24,7 @@ export function pictureOf(
   const isOneMode = new Set(results.map(({ mode }) => mode)).size === 1;
   if (levels.size > 1 && isOneMode) {
     const points = results.map((result) => ({ x: result.concurrency, ...pointOf(result) }));
-    // A single line needs no name, because the title has it.
+    // The chart's only line needs no label, because the title names the system.
     const lines = [{ name: "", points }];
     return linePlot({ title, note: about, xLabel: "requests at once", lines });
   }

@@ -16,7 +16,7 @@ export type Result = {
   num_requests: number;
   /** Number of passes that were measured. */
   repeat: number;
-  /** Figures of the pass with the median throughput; of an even number, the slower middle one. */
+  /** Figures of the pass with the median throughput; for an even number of passes, the slower of the middle two. */
   total_tokens: number;
   total_time_seconds: number;
   tokens_per_second: number;

@@ -25,7 +25,7 @@ export async function openServerTarget(options: ServerTargetOptions): Promise<Ta
   };
 }
 
-/** The fields of a chunk that are read. Text has a different field in completions, chats and reasoning. */
+/** Fields that are read from a chunk. Its text is in `text` for completions, and in `delta` for chats. */
 type Chunk = {
   choices?: {
     text?: string;
@@ -65,7 +65,7 @@ class Client {
     return id;
   }
 
-  /** Finds out which fields the server accepts, and returns the name that it reports. */
+  /** Detects whether the server accepts extra fields; returns the name that the server reports, if any. */
   async introduce(model: string): Promise<string | undefined> {
     const request = { prompt: "Hello", maxTokens: 1 };
     const asked = await this.#ask(model, request);

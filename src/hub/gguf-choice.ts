@@ -5,7 +5,7 @@ import { basename } from "node:path";
 /** Matches the end of a split model's file name, such as model-00002-of-00003.gguf. */
 const part = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
-/** Returns the models that `wanted` names: all models without it, at most one if it is a file name. */
+/** Returns the models with the file name or quantization `wanted`; all models if it is undefined. */
 export function matchingGgufs(paths: readonly string[], wanted?: string): string[] {
   const models = paths.filter(isModel).sort();
   if (wanted === undefined) return models;

@@ -105,7 +105,7 @@ function notCached(
   isLocal: boolean,
   env: Environment,
 ): ModelNotFoundError {
-  // Only names with an organization can be pulled.
+  // A name without an organization cannot be pulled, so its error suggests no pull.
   if (!isLocal || !id.includes("/")) return notNamed(name, isLocal, env);
   const commits = readRepo(cache, id)?.revisions.map(({ commit }) => commit) ?? [];
   const known = commits.length > 0 ? `, which has only ${list(commits)}` : "";

@@ -88,7 +88,7 @@ function noSession(code: number, said: string): string {
   );
 }
 
-/** Parses the output of `launchctl print`; it is undefined if the agent is not loaded. */
+/** Parses the output of `launchctl print`; `printed` is undefined if the agent is not loaded. */
 function loadedOf(printed: string | undefined): Loaded {
   if (printed === undefined) {
     const none = { pid: undefined, words: "stopped", hasFailed: false };

@@ -47,7 +47,7 @@ export function homeOf(env: Environment): string {
   return env.HOME || homedir();
 }
 
-/** Throws if there are control characters, which neither file format supports and no legitimate path contains. */
+/** Throws if the command has control characters, which no path needs and no systemd or launchd file supports. */
 export function refuseControls({ words, variables }: ServiceCommand): void {
   const all = [...words, ...Object.entries(variables).map(([name, value]) => `${name}=${value}`)];
   const wrong = all.find((word) => /\p{Cc}/u.test(word));
