@@ -102,7 +102,7 @@ function repackMXFP4(...[source, at, target, index]: Parameters<Repack>): void {
 
 const trits = new Uint8Array(256);
 
-/** Returns the repacking of weights -1, 0 and 1, which `read` decodes to 0, 1 and 2. */
+/** Returns a function that repacks ternary weights (-1, 0, 1), which `read` decodes as 0, 1 and 2. */
 function repackTernary(read: typeof tritsTQ1_0, scaleAt: number): Repack {
   return (source, at, { weight, scales, biases }, index, half) => {
     const scale = halfAt(half, source, at + scaleAt);

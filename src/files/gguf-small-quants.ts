@@ -10,8 +10,8 @@ const partsOfTQ1_0 = [
 ];
 
 /**
- * Decodes the 256 weights of a block to 0, 1 or 2: 32 bytes hold 5 weights each, 16 hold 5, 4 hold 4. A byte divided
- * by 256 is a ternary fraction: multiplied by 3, its integer part is the first digit.
+ * Decodes the 256 weights of a block to 0, 1 or 2. The first 32 bytes hold 5 weights each, the next 16 also 5, the
+ * last 4 hold 4. A byte divided by 256 is a ternary fraction: multiplied by 3, its integer part is the first digit.
  */
 export function tritsTQ1_0(source: Uint8Array, at: number, target: Uint8Array): void {
   let to = 0;

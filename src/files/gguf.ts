@@ -99,7 +99,7 @@ const DEFAULT_ALIGNMENT = 32;
 /** Maximum bytes per read, since Linux reads at most 2 GiB at once. */
 const MAX_READ_BYTES = 2 ** 30;
 
-/** Minimum bytes of each kind of entry: with an empty name and the smallest value. */
+/** Minimum bytes of a header entry of each kind: with an empty name and the smallest value. */
 const MIN_BYTES = { text: 8, array: 12, entry: 13, tensor: 32 };
 
 const BOOL = 7;

@@ -247,7 +247,7 @@ function fileInFolder(folder: string, name: string, named: string): string {
   throw new LoadError(`${named}: ${quoted(name)} is a link to a place outside the folder`);
 }
 
-/** Returns whether the size overflows. Zeros count as one: another reader may overflow before it reaches a zero. */
+/** Returns whether the size in bytes overflows. A dimension of 0 counts as 1, since a reader may multiply it last. */
 function overflows(shape: readonly number[], bytes: number): boolean {
   const most = shape.reduce((product, dimension) => product * Math.max(dimension, 1), bytes);
   return !Number.isSafeInteger(most);
