@@ -109,7 +109,7 @@ class Client {
       stream: true,
       stream_options: { include_usage: true },
       ...(this.#takesExtras && { ignore_eos: true, min_tokens: maxTokens }),
-      // Only LOW is requested: a request can lower the priority of its key's tier, but not raise it.
+      // Requests only LOW: a request can lower the priority that its key has from its tier, but not raise it.
       ...(priority === "LOW" && { service_tier: "flex" }),
     };
     const path = this.#chat ? "/v1/chat/completions" : "/v1/completions";

@@ -75,7 +75,7 @@ const otherFlags: Readonly<Record<string, string>> = {
   "-V": "--version",
 };
 
-/** Settings by every name; aliases are valid only as flags, but suggestions use them too. */
+/** Settings by name or alias. Aliases are valid only as flags, but unknown names are compared with them too. */
 const settingByName = new Map(
   [...flagTable].map(([flag, { setting }]) => [
     flag.replace(/^-+/, "").replaceAll("-", "_"),

@@ -53,7 +53,7 @@ export type LoadedModel = {
   info: ModelInfo;
   load: Load;
   blocks: BlockGauges;
-  /** Slots of recurrent states: held by sequences, cached as snapshots, free; `bytes`: size of a slot. */
+  /** Counts of slots for recurrent states: held by sequences, cached as snapshots, free; `bytes`: size of a slot. */
   slots: (BlockGauges & { bytes: number }) | undefined;
   source: ModelSource;
   /** Unix time at which the model is unloaded if it stays idle; Infinity if never. */

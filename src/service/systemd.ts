@@ -115,7 +115,7 @@ function stateOf(shown: string): ServiceState {
 function unitText(command: ServiceCommand): string {
   refuseControls(command);
   const [program, ...args] = command.words;
-  // systemd rejects a program whose path has one of these characters, so a shell starts it from an argument.
+  // systemd rejects a program path with one of these characters, so /bin/sh gets the path as an argument and runs it.
   const words = /["'\\]/.test(program)
     ? ["/bin/sh", "-c", 'exec "$0" "$@"', program, ...args]
     : [program, ...args];

@@ -98,7 +98,7 @@ export function fitting(models: readonly Candidate[], limit: number): Candidate[
     .filter(({ bytes }) => neededBytes(bytes) <= limit);
 }
 
-/** Maximum bytes of the weights suggested for a CPU, which reads them all per token: larger models feel too slow. */
+/** Maximum weight bytes of a model suggested on a CPU, which reads all weights per token: larger ones feel slow. */
 const CPU_BYTES = 2.5e9;
 
 /** Returns the index of the most recently used model, or else of the largest one up to `easyBytes`. */
