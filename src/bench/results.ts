@@ -115,7 +115,7 @@ function ratio(a: number, b: number): number {
   return b > 0 ? a / b : 0;
 }
 
-/** Rounds to six significant digits, more than a benchmark can justify. */
+/** Rounds to six significant digits; a benchmark is less precise than that. */
 export function rounded(value: number): number {
   return Number(value.toPrecision(6));
 }

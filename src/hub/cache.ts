@@ -176,8 +176,8 @@ function blobLinks(repo: string): BlobLink[] {
 }
 
 /**
- * Removes blobs without remaining links from the store shared between repos, and returns the bytes of those that
- * stay. Each blob has a list of its links beside it; a blob without that list stays.
+ * Removes the shared blobs in `links` to which no link remains; returns the total bytes of the others. The file
+ * `<blob>.refs` lists a blob's links; a blob without that file stays.
  */
 function sharedBytesLeft(cache: string, links: readonly BlobLink[]): number {
   const store = join(resolve(cache), "blobs");
