@@ -72,7 +72,7 @@ function activityOf({ status, reason, activity }: Session["health"]): string {
     .join(" ");
 }
 
-/** Formats progress: as a count for kernels, whose total number is unknown, otherwise in percent. */
+/** Formats progress in percent, or as a plain count if the total is unknown (compiled kernels). */
 const partOf = (done: number, total: number | undefined) =>
   total === undefined ? `(${done})` : percent(done, total);
 

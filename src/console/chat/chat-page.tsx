@@ -25,7 +25,7 @@ import { Composer, ResultForm } from "./composer.tsx";
 import { MessageView } from "./message.tsx";
 import { SettingsPanel } from "./settings-panel.tsx";
 
-/** Distance from the end of a thread within which it scrolls along as it grows. */
+/** A message list scrolled to within this distance of its end stays at the end while an answer grows. */
 const NEAR_PX = 80;
 
 export function ChatPage() {

@@ -112,7 +112,7 @@ export function versionsOf({ messages }: Chat, message: Message): Message[] {
   );
 }
 
-/** Returns the leaf of the newest path below a message, preferring answers of the model. */
+/** Follows the newest reply at each level below `from`, preferably one by `model`; returns the last message's id. */
 export function newestLeaf(chat: Chat, from: Message, model: string): string {
   const below = Object.values(chat.messages).filter(({ parent }) => parent === from.id);
   const next = below.findLast((each) => each.model === model) ?? below.at(-1);

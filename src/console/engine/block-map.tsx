@@ -55,7 +55,7 @@ type MapProps = { map: BlockMap; size: number; lit: ReadonlySet<number>; label: 
 
 function SizedMap({ map, size, lit, label }: MapProps) {
   const pitch = size + GAP;
-  // The height for a card of usual width; the drawing uses the actual width.
+  // Estimates the height for a card 520 px wide; the drawing adapts its columns to the actual width.
   const height = Math.min(260, Math.ceil(map.cells.length / Math.floor(520 / pitch)) * pitch);
   return (
     <Canvas

@@ -1,4 +1,4 @@
-// The state derived from the engine's feed: recent steps, the latest engine state, and the story of one request.
+// The state derived from the engine's feed: recent steps, latest engine state, and the log of the followed request.
 import type { EngineFeedEvent, StateEvent, StepsEvent } from "../../api/owner/engine.ts";
 
 /** Tokens of one request in a step. */
@@ -18,7 +18,7 @@ export type Step = {
 export type Ended = StepsEvent["ended"][number];
 export type Running = StateEvent["requests"][number];
 
-/** A request from queue to end, as observed by this page. */
+/** Log of the followed request, with the events that this page has received since the user began to follow it. */
 export type Story = {
   id: string;
   lines: readonly { atMs: number; text: string }[];
@@ -109,7 +109,7 @@ function sharesOf(requests: readonly string[], rows: readonly number[]): Share[]
   return [...shares.values()];
 }
 
-/** Adds preemptions to the story from the state, because step events do not report them. */
+/** Logs new preemptions of the followed request, read from the state event: step events do not say whose they are. */
 function withState(story: Story, { requests }: StateEvent, atMs: number): Story {
   const preemptions = preemptionsOf(story.id, requests);
   if (preemptions <= story.preemptions) return story;

@@ -29,7 +29,7 @@ export function openFeed(): void {
   const query = follow === undefined ? "" : `?follow=${encodeURIComponent(follow)}`;
   const listen = async () => {
     const response = await ask(`/engine/events${query}`, { signal: own.signal });
-    // Closed only after the new connection is open, so that no event is missed.
+    // The previous connection is closed only now that the new one is open, so that no event is missed.
     before?.abort();
     engine.set({ ...engine.value, connection: "open", problem: "" });
     for await (const { data } of serverEvents(response)) {
@@ -50,7 +50,7 @@ export function closeFeed(): void {
   controller = undefined;
 }
 
-/** Highlights the blocks of this request from now on, and records its story. */
+/** Follows a request: highlights its blocks and logs its steps. With undefined, follows none. */
 export function follow(id: string | undefined): void {
   const story = id === undefined ? undefined : newStory(id, engine.value, performance.now());
   engine.set({ ...engine.value, story });

@@ -34,7 +34,7 @@ export function StepChart({ steps, followed }: { steps: readonly Step[]; followe
 /** Canvas with the columns drawn so far: old columns are shifted instead of redrawn, because redrawing is slow. */
 type Strip = {
   context: CanvasRenderingContext2D;
-  /** Parameters with which all columns were drawn, and the newest step among them. */
+  /** Size, scale and followed request of the drawing (a change redraws all columns), and the newest step drawn. */
   drawnWith: string;
   newest: Step | undefined;
 };
