@@ -1,9 +1,9 @@
-// Removes marks that agents write into prompts (unless `agentMarks` is set): they mean nothing to a model but change
-// with every request, so everything after them would miss the prefix cache.
+// Removes marks (lines that agents such as Claude Code add to prompts) unless `agentMarks` is set. They mean nothing
+// to a model but change with every request, so the prompt after them would miss the prefix cache.
 import type { Settings } from "../config/settings.ts";
 import type { Chat, Conversation, Message, Part } from "./conversation.ts";
 
-/** Known marks. Their lengths are bounded, since clients may send anything. */
+/** Patterns of the known marks. */
 const marks: readonly RegExp[] = [
   // Claude Code: the first line of its system prompt.
   /^x-anthropic-billing-header:[^\n]*\n?\n?/,
@@ -37,7 +37,7 @@ function withoutMarks(messages: readonly Message[]): Message[] {
     const parts = partsWithout(message);
     const isGone = parts.length === 0 && message.parts.length > 0;
     const last = kept.at(-1);
-    // Templates require alternating turns, so turns around a removed mark are merged.
+    // If a whole message was a mark, the user messages around it are merged: templates require alternating turns.
     const isOneTurn = isGap && message.role === "user" && last?.role === "user";
     if (!isGone && last && isOneTurn) {
       kept.splice(-1, 1, { ...last, parts: [...last.parts, ...parts] });
@@ -54,7 +54,7 @@ function partsWithout({ role, parts }: Message): readonly Part[] {
     if (part.kind !== "text") return [part];
     const text = marks.reduce((left, mark) => left.replace(mark, ""), part.text);
     if (text.trim() === "" && text !== part.text) return [];
-    // A mark within the user's own text is kept: the text may be about such marks.
+    // A user's text is kept unchanged, with the marks in it: it may be about such marks.
     return [isUser ? part : { ...part, text }];
   });
   return isUser && rest.length === 0 ? parts : rest;

@@ -11,7 +11,7 @@ export type Constraint = {
   format: StructuralTagFormat;
   /** Control tokens that the grammar sees as text. */
   markers?: readonly string[];
-  /** Schemas that are enforced completely or rejected. */
+  /** Schemas that the grammar must enforce completely; otherwise the request is rejected. */
   strict?: readonly unknown[];
 };
 
@@ -37,7 +37,7 @@ export function grammarFor(model: ServedModel, constraint: Constraint): Grammar 
   };
 }
 
-/** Rejects options that conflict with the grammar, which alone decides when an answer ends. */
+/** Rejects `ignoreEos` and `minTokens`: under a constraint, the grammar alone decides when an answer ends. */
 export function checkEnd({ ignoreEos, minTokens = 0 }: Limits, { param }: Constraint): void {
   const other = ignoreEos ? "ignoreEos" : minTokens > 0 ? "minTokens" : undefined;
   if (other !== undefined) throw new ConversationError(other, `not allowed together with ${param}`);

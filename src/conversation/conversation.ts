@@ -36,7 +36,7 @@ export type Chat = {
   isParallel: boolean;
   /** Whether the model should think before it answers, if its chat template has a switch for it. */
   thinks?: boolean | undefined;
-  /** How much the model should think, if its chat template supports that. */
+  /** Whether the prompt ends with the assistant's header. Default: true, unless `continueFinalMessage` is set. */
   effort?: string | undefined;
   /** Whether the prompt ends with the assistant's header; by default, unless a message is continued. */
   addGenerationPrompt?: boolean | undefined;
@@ -50,7 +50,7 @@ export type Chat = {
 export type Texts = {
   kind: "texts";
   prompts: readonly (string | readonly number[])[];
-  /** Whether the texts are rendered chats, in which written control tokens become tokens. */
+  /** Whether the prompts are rendered chats already: control tokens written in them then become tokens. */
   isRendered?: boolean;
 };
 
@@ -67,7 +67,7 @@ export type Message = {
   field?: string | undefined;
 };
 
-/** Answers consist of the same parts as messages. */
+/** A part of a message or of an answer. */
 export type Part =
   | { kind: "text"; text: string }
   | { kind: "thought"; text: string }

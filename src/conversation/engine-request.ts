@@ -54,7 +54,7 @@ function stopTokensOf({ ignoreEos, stopTokenIds = [] }: Limits, { text }: Served
   return [...(ignoreEos ? [] : text.stopTokens), ...stopTokenIds];
 }
 
-/** Returns the requested number, limited by the context left after the prompt; 0 generates nothing. */
+/** Returns the maximum tokens of the answer: the requested number, but at most the context left after the prompt. */
 function maxTokensOf(
   asked: number | undefined,
   { maxTokens: preset }: Settings,

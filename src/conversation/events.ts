@@ -14,13 +14,13 @@ export type AnswerEvent =
   | ({ kind: "end" } & End);
 
 export type End = {
-  /** length: the token limit or the end of the context. It takes precedence over calls, which may be cut off. */
+  /** `length`: the token limit or the end of the context was reached, even if the answer contains calls. */
   reason: "stop" | "length" | "calls";
   /** The stop string that ended the answer, if one did. */
   stop?: string | undefined;
 };
 
-/** Tokens that belong to the events of an answer. */
+/** Index, tokens and scores of an answer, or of a part of it. */
 type Written = {
   /** Index of the answer: p * n + a for answer a of prompt p. */
   index: number;
@@ -29,7 +29,7 @@ type Written = {
   scores: readonly TokenScore[];
 };
 
-/** New events of one answer. There may be tokens without events, such as an incomplete character. */
+/** New events of one answer. `tokens` may have arrived without an event, such as those of an incomplete character. */
 export type AnswerEvents = Written & { events: readonly AnswerEvent[] };
 
 export type Answer = Written & { parts: readonly Part[]; end: End };

@@ -20,7 +20,7 @@ export function withSystemFirst(
     const isLate = at >= end && isSystem(message);
     const next = isLate ? { ...message, role: "user" } : message;
     const last = turns.at(-1);
-    // Turns of the same role are merged where needed, because many templates require alternating turns.
+    // Merges system messages with neighbours of the same role: many templates require alternating roles.
     const isOneTurn = at < end || (last?.role === next.role && (isLate || isJoined));
     if (last && isOneTurn) {
       turns.splice(-1, 1, { ...last, content: `${last.content}\n\n${next.content}` });

@@ -5,7 +5,7 @@ import type { Chat, Message } from "./conversation.ts";
 
 type Span = { field: string | undefined; begin: number; end: number };
 
-/** Returns the field of token `at`, if known. Text that the template writes before a message belongs to it. */
+/** Returns the request field that token `at` comes from, if known. Template text counts to the message after it. */
 export function messageAt(
   { messages, tools }: Chat,
   prompt: Uint32Array,

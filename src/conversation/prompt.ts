@@ -62,7 +62,7 @@ async function prepareChat(
     kind: "chat",
     input: chatInput(model, chat),
     maxTokens: countedTokens(model.info),
-    // Shareable prefixes are needed for recurrent states, which can be reused only at a snapshot; KV blocks anywhere.
+    // Only
     wantsHeads: model.info.slots !== undefined,
   });
   const { format } = use ?? formatOf(model.text.template);

@@ -27,7 +27,7 @@ export type ReplyHost = {
   grammarClient: GrammarClient;
   /** Maximum unread tokens of a prompt's answers, beyond which the conversation is aborted. */
   maxBacklog?: number | undefined;
-  /** Starts the engine's work in a way that lets the host abort it. */
+  /** Calls `make`, which submits the engine's requests, with a watcher through which the host can abort them. */
   begin(make: (watcher: AnswersWatcher) => Answers): Answers;
 };
 
@@ -50,7 +50,7 @@ export async function openReply(
   return new Reply(answers, readers);
 }
 
-/** Compiles the constraint's grammar. Only this client waits, until it disconnects. */
+/** Compiles the constraint's grammar, and stops waiting if the client disconnects. Other clients are not delayed. */
 async function preparedGrammar(
   { limits }: Conversation,
   constraint: PreparedPrompt["constraint"],

@@ -13,7 +13,7 @@ export type ToolUse = {
   tools: readonly Tool[];
   /** The constraint on calls; undefined if they are only parsed. */
   constraint: Constraint | undefined;
-  /** Schemas that are enforced completely or rejected. */
+  /** Schemas of tools that must be enforced completely; otherwise the request is rejected. */
   strict: readonly unknown[];
   isRequired: boolean;
   isParallel: boolean;
@@ -40,7 +40,7 @@ export function toolUseOf(chat: Chat, model: ServedModel): ToolUse | undefined {
   };
 }
 
-/** Returns the constraint on an answer that may be text in the form `form`, or calls. */
+/** Returns the constraint on an answer that is either text constrained by `form`, or tool calls. */
 export function withCalls(
   form: Constraint | undefined,
   use: ToolUse | undefined,
@@ -57,20 +57,20 @@ export function withCalls(
   };
 }
 
-/** Returns the calls that `withCalls` enforces; none if its constraint allows calls that the parser cannot read. */
+/** Returns the calls that `withCalls` enforces; none if a tool has parameter names that a parser cannot read. */
 export function enforcedCalls(
   form: Constraint | undefined,
   use: Pick<ToolUse, "constraint" | "isRequired" | "tools"> | undefined,
 ): Enforced {
   if (!use?.tools.every(({ parameters }) => hasPlainNames(parameters))) return [];
   if (use.isRequired) return "all";
-  // A JSON document does not start like a call, but any other text may.
+  // A JSON document never starts like a call, so a leading call is enforced. Other text may start like one.
   if (form) return form.format.type === "json_schema" ? "leading" : [];
   const calls = use.constraint?.format;
   return calls?.type === "triggered_tags" ? calls.triggers : [];
 }
 
-/** Whether the format may continue after each of its parts. */
+/** Whether the format is a list of calls, which may continue after each call. */
 function isSeries(format: StructuralTagFormat): boolean {
   if (format.type === "sequence") return isSeries(format.elements.at(-1)!);
   return format.type === "tags_with_separator";
