@@ -3,7 +3,7 @@ import type { ErrorAnswer } from "../error-answer.ts";
 
 export class ConversationError extends Error {
   override name = "ConversationError";
-  /** Name of the invalid field: of `Conversation`, or of the API's request if the codec named it (`Constraint.param`). */
+  /** Name of the invalid field: in `Conversation`, or in the API's request if the codec set it (`Constraint.param`). */
   readonly field: string;
   /** Fault of the field, such as "expected token ids below 100". */
   readonly problem: string;
