@@ -83,7 +83,7 @@ export class LoadCancelledError extends EngineError {
 
 export type EngineHooks = {
   onStep?: (report: StepReport) => void;
-  /** Called at each progress of a long task, and with undefined at its end. */
+  /** Called whenever a long task progresses, and with undefined at its end. */
   onActivity?: (activity: EngineActivity | undefined) => void;
   /** The Worker has died; its requests have ended with this error. */
   onFailure?: (error: Error) => void;
@@ -417,7 +417,7 @@ export class EngineClient implements MatcherUser {
       case "step":
         this.#deaths = 0;
         if (this.#activity?.kind === "compile") this.#setActivity(undefined);
-        // Reported before `#deliver` forgets the requests that end in this step.
+        // Reports the step first: `#deliver` forgets requests that end in it, and the report refers to them by id.
         if (message.report) this.#hooks.onStep?.(message.report);
         for (const { id, event } of received(message.events)) this.#deliver(id, event);
         break;

@@ -69,9 +69,9 @@ export type RequestEvent = { id: number; event: EngineEvent };
 
 /** The events of a step, as step-events.ts packs them. */
 export type SentEvents = {
-  /** Four numbers for each plain token: the request's id, the answer's index, the token, cachedTokens. */
+  /** Four numbers per event that is only a token: the request's id, the answer's index, token, cachedTokens. */
   readonly tokens: Float64Array;
-  /** The number of plain tokens; the array may be larger. */
+  /** Number of events in `tokens`; the array may be larger. */
   readonly count: number;
   readonly others: readonly RequestEvent[];
 };
@@ -183,7 +183,7 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
-  /** Sequences that resumed from a snapshot (hits), or whose cached blocks reached beyond the last one (misses). */
+  /** Sequences that resumed from a snapshot (hits), and that left cached blocks unused for lack of one (misses). */
   snapshots: { hits: number; misses: number };
   /** Why the step failed. */
   error?: string | undefined;
@@ -244,7 +244,7 @@ export type ModelStats = {
 export type BlockMap = {
   model: string;
   blocksPerCell: number;
-  /** State of each cell (one or more blocks), that of its most used block: 0 free, 1 cached, 2 held, 3 shared. */
+  /** State of the most used block in each cell: 0 free, 1 cached, 2 held, 3 shared. A cell is one or more blocks. */
   cells: Uint8Array;
   /** The cells used by the named requests. */
   requests: { name: string; index: number; cells: number[] }[];

@@ -15,7 +15,7 @@ export class StepEvents implements SentEvents, Iterable<RequestEvent> {
     this.tokens = new Float64Array(most * NUMBERS);
   }
 
-  /** Packs a token that comes without logprobs, readings or a finish reason. */
+  /** Packs a token whose event has no other optional field, such as logprobs, an embedding or a finish reason. */
   addToken(id: number, index: number, token: number, cachedTokens: number): void {
     const at = this.count++ * NUMBERS;
     this.tokens[at] = id;

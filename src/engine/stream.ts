@@ -41,7 +41,7 @@ export class EventStream<T> implements AsyncIterableIterator<T> {
     this.#wake();
   }
 
-  /** Ends the stream, at the source: the reader gets the unread events, then the error, if any. */
+  /** Ends the stream from the side of the source: the reader gets the unread events, then the error, if any. */
   end(error?: Error): void {
     this.#stop(error);
     this.#over.resolve();
