@@ -19,7 +19,7 @@ export type Demand = {
   snapshotBytes?: number | undefined;
 };
 
-/** Tokens of the largest group for each window of blocks that a sliding-window group gets. */
+/** A sliding-window group gets blocks for one window per this number of tokens in the largest group. */
 const TOKENS_PER_WINDOW = 2048;
 
 /** Returns the largest layout that fits in `bytes`, at most what a full batch of maximum length can use. */
@@ -35,7 +35,7 @@ export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLay
   return layoutOf(costs, demand, fits, slots);
 }
 
-/** Returns the number of slots: one per sequence (in half of `bytes` at most if there are blocks), and snapshots. */
+/** Returns the number of slots: one per sequence (in at most half of `bytes` if there is attention), and snapshots. */
 export function slotsFor(
   { groups, slotBytes }: Costs,
   { maxBatch, snapshotBytes }: Demand,
@@ -47,7 +47,7 @@ export function slotsFor(
   return Math.max(1, Math.min(maxBatch, Math.floor(running))) + Math.max(1, Math.floor(snapshots));
 }
 
-/** Returns the layout that has `blocks` in the group with the largest window. */
+/** Returns the layout in which the group with the largest window has this number of blocks; others may need fewer. */
 export function layoutOf(
   { groups }: Costs,
   { stepTokens }: Demand,

@@ -30,7 +30,7 @@ export class CachedTokens {
     this.#count += 1;
   }
 
-  /** Finds the cached successor of a block with the longest common prefix with `tokens`, and the token after it. */
+  /** Among the cached blocks after block `before`, finds the longest match with `tokens`, and the token after it. */
   nearest(
     before: string,
     tokens: Uint32Array,

@@ -35,7 +35,7 @@ export interface Cached {
   /** Number of tokens computed; `launched` includes those in flight. */
   readonly computed: number;
   readonly launched: number;
-  /** Whether the sequence ignores the prefix cache. */
+  /** Whether a step of the sequence may have to be recomputed, because its token mask may arrive late. */
   readonly fresh: boolean;
   /** Whether a step of the sequence may have to be recomputed. */
   readonly revisable: boolean;
@@ -92,7 +92,7 @@ type Group = { pool: BlockPool; window: number | undefined };
 
 /** Distance between snapshots in a long prompt. */
 const MARK_TOKENS = 2048;
-/** Minimum distance between two prefixes worth a snapshot (`heads`). */
+/** Minimum distance between snapshots at the ends of shareable prefixes (`heads`). */
 const HEAD_TOKENS = 64;
 
 export class KvCache {
@@ -122,7 +122,7 @@ export class KvCache {
     return Math.min(...this.pools.map(({ count }) => count));
   }
 
-  /** Returns the counts since the last call. Hits resumed from a snapshot; misses had cached blocks beyond theirs. */
+  /** Returns the counts since the last call. A miss: cached blocks reached further, but no snapshot was there. */
   takeSnapshotCounts(): { hits: number; misses: number } {
     const counts = this.#snapshots;
     this.#snapshots = { hits: 0, misses: 0 };
@@ -153,7 +153,7 @@ export class KvCache {
 
   // ---- Room
 
-  /** Whether any `sequences` sequences could each get one more block and slot: sufficient, and fast to check. */
+  /** Whether each of `sequences` sequences surely gets another block and slot. If false, they may still have room. */
   hasBlockFor(sequences: number): boolean {
     return (
       this.#groups.every(({ pool }) => sequences <= pool.available) &&
@@ -198,7 +198,7 @@ export class KvCache {
     return hasBlocks && (!slots || slots.available > (isIdle(slots, slot) ? 1 : 0));
   }
 
-  /** How many of the next `count` tokens to compute: up to the next mark for a snapshot, else whole blocks. */
+  /** Returns the tokens to compute out of `count`: up to the next snapshot position, else to the end of a block. */
   stride({ held, length }: Cached, start: number, count: number): number {
     if (!this.slots || start + count >= length) return this.#toMark(held.marks, start, count);
     const aligned = Math.floor((start + count) / BLOCK_TOKENS) * BLOCK_TOKENS - start;
@@ -264,7 +264,7 @@ export class KvCache {
     if (this.slots && this.slots.find(sequence.key(end - 1)) === undefined) return end - 1;
     for (const { pool, window } of this.#groups) {
       if (window === undefined) continue;
-      // The windows of all ends between this block and `end` include the block, so they are skipped.
+      // If block i is missing, every end above i still has it in its window, so i is the next end to try.
       for (let i = end - 1; i >= firstSeen(end, window); i--) {
         if (pool.find(sequence.key(i)) === undefined) return i;
       }
@@ -272,7 +272,7 @@ export class KvCache {
     return end;
   }
 
-  /** Explains why the hit was not longer; undefined if it could not be, or if misses are not recorded. */
+  /** Explains why the hit was not longer; undefined if no longer hit was possible, or misses are not recorded. */
   explain(sequence: Cached, { tokens: resumed, reach }: Hit): PrefixMiss | undefined {
     const { length, fresh } = sequence;
     const whole = Math.floor((length - 1) / BLOCK_TOKENS) * BLOCK_TOKENS;
@@ -358,7 +358,7 @@ export class KvCache {
     });
   }
 
-  /** Ends a step from `start` on: publishes full blocks, and releases those that have left the window. */
+  /** Ends a step that began at `start`: publishes full blocks, and releases those that have left the window. */
   landed(sequence: Cached, start: number): void {
     const { held, computed } = sequence;
     const full = Math.floor(computed / BLOCK_TOKENS);
@@ -366,7 +366,7 @@ export class KvCache {
     for (const { pool, window, table, group } of this.#tables(held)) {
       const first = Math.max(Math.floor(start / BLOCK_TOKENS), held.gone[group]!);
       for (let i = first; i < full; i++) pool.publish(table[i]!, sequence.key(i));
-      // A recomputed token would still see the window of the token at `start`.
+      // If the step may be recomputed from `start`, the window of the token at `start` is still needed.
       const next = this.slots && sequence.revisable ? start : computed;
       const gone = window === undefined ? 0 : Math.floor((next - window) / BLOCK_TOKENS);
       for (let i = held.gone[group]!; i < gone; i++) {
@@ -407,7 +407,7 @@ export class KvCache {
     return position;
   }
 
-  /** Releases all blocks and the slot. Blocks can still be hit, and so can a state at the end of a block. */
+  /** Releases all blocks and the slot. The prefix cache keeps published blocks, and a state at the end of a block. */
   release(sequence: Cached, isGood: boolean): void {
     const { held, computed, launched } = sequence;
     for (const { pool, table } of this.#tables(held)) {
@@ -483,7 +483,7 @@ export class KvCache {
   }
 }
 
-/** Returns the first block that the token after `blocks` blocks sees. */
+/** Returns the first block in the sliding window of the token that follows `blocks` blocks. */
 function firstSeen(blocks: number, window: number | undefined): number {
   if (window === undefined) return 0;
   return Math.max(0, Math.floor((blocks * BLOCK_TOKENS - window + 1) / BLOCK_TOKENS));
