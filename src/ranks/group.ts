@@ -380,7 +380,7 @@ export class RankGroup {
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
-    // Ranks remove the file once all have connected it, so it remains if some have not.
+    // The ranks delete the shared file once all have connected to it; otherwise it is still there.
     if (this.#memory) rmSync(this.#memory, { force: true });
   }
 

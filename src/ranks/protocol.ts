@@ -26,7 +26,7 @@ export type ToRank =
   | ({ kind: "load" } & RankLoad)
   | { kind: "unload"; model: string }
   | { kind: "step"; model: string; inputs: StepInputs }
-  /** Draws the samples that need `lookBack` in the oldest unread step. */
+  /** Samples the rows of the oldest unread step that wait for token counts (penalties) or token masks. */
   | { kind: "draw"; model: string; lookbacks: readonly Lookback[] }
   /** Reads the oldest unread step: the first rank replies with its outputs. */
   | { kind: "read"; model: string };
@@ -50,7 +50,7 @@ export type ToRankUser =
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
   | { kind: "giveUp"; reason: string }
-  /** The given rank refuses the model; undefined once none does. */
+  /** `rank` refuses the model; undefined once no rank does. */
   | { kind: "refused"; model: string; rank: number | undefined };
 
 /** Messages between the main threads of server and rank, as JSON. */

@@ -7,7 +7,7 @@ import { StageRunner } from "../model/run/stage-runner.ts";
 import type { StateStore } from "../model/state/state-store.ts";
 import type { Parallel } from "../model/weights/stages.ts";
 
-/** Maximum steps in flight of tensor parallel: one is queued before the last is read, so that ranks never wait. */
+/** Maximum steps in flight with tensor parallelism: one is queued before the last is read, so ranks never wait. */
 const STEPS = 2;
 
 /** Returns the runner of a rank. In a pipeline only the first rank handles tokens and samples. */

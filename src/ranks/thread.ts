@@ -103,7 +103,7 @@ function groupFor(parallel: Parallel): MlxGroup {
   return groups.getOrInsertComputed(kind, () => new MlxGroup(kind, backend));
 }
 
-/** Returns the model's path on this host: MLX_SERVE_RANK_MODEL, the server's path, or the cache. */
+/** Returns the model's path on this host: MLX_SERVE_RANK_MODEL, the server's path, or that in the model cache. */
 function ownPath({ model, path }: Pick<RankLoad, "model" | "path">): string {
   const told = process.env.MLX_SERVE_RANK_MODEL;
   if (told) return told;
