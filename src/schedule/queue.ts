@@ -43,7 +43,7 @@ export type Flow<T> = {
   readonly level: number;
   /** Waiting entries of the flow in order of arrival. */
   readonly waiting: T[];
-  /** Start of the flow's waiting time, unless its first sequence was queued later. */
+  /** Start of the flow's waiting time; for a sequence queued later, `queuedMs` counts instead. */
   sinceMs: number;
 };
 
@@ -102,7 +102,7 @@ export class FairQueue<T extends Waiting<T>> {
     return client.flows[priority];
   }
 
-  /** Ends a sequence of the flow. An idle client is forgotten unless an active one has been served less. */
+  /** Ends a sequence of the flow. Forgets idle clients that have been served at most as much as every active one. */
   leave({ client }: Flow<T>): void {
     client.active -= 1;
     if (client.active > 0) return;
@@ -138,7 +138,7 @@ export class FairQueue<T extends Waiting<T>> {
     return flows.flatMap(({ waiting }) => waiting);
   }
 
-  /** Returns the next entry among the `running` ones, which are in prefill, and the waiting ones not passed over. */
+  /** Returns the entry to prefill next: a `running` one (its prompt is incomplete), or a waiting one not passed over. */
   next(
     nowMs: number,
     isPassedOver: (entry: T) => boolean,
@@ -180,7 +180,7 @@ export class FairQueue<T extends Waiting<T>> {
     for (const { waiting } of this.#flows) yield* waiting;
   }
 
-  /** Time during which prompts of higher levels have been prefilled ahead of the entry. */
+  /** How long the entry has waited, if a prompt of a higher level was prefilled meanwhile; otherwise 0. */
   #waitedMs({ flow, queuedMs }: T, nowMs: number): number {
     const sinceMs = Math.max(queuedMs, flow.sinceMs);
     const isPassed = this.#servedMs.some((ms, level) => level > flow.level && ms >= sinceMs);

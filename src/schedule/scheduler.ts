@@ -22,14 +22,14 @@ export type SchedulerOptions = {
   /** Maximum tokens per step; at least maxBatch. */
   tokenBudget: number;
   /**
-   * Token budget of a step with at least STREAMS_A_PROMPT decoding sequences per prompt, at least one block of it for
-   * prefill. With fewer per prompt and several prompts, prefill throughput outweighs inter-token latency: chunks no
-   * longer shrink with depth.
+   * Token budget of a step with at least STREAMS_A_PROMPT decoding sequences per prompt; prefill gets at least one
+   * block. If there are fewer, and several prompts, prefill throughput outweighs inter-token latency, so chunks deep
+   * in a prompt are not made smaller.
    */
   besideTokens?: number | undefined;
   /**
-   * Pipeline stages. With more than one, a step decodes only its share of the sequences, so that every stage has a
-   * step to compute.
+   * Number of pipeline stages. With n stages a step decodes only 1/n of the sequences, so that every stage has a step
+   * to compute.
    */
   stages?: number | undefined;
   /** Prompt tokens that fill a step's target time; updated as step times are learned. */
@@ -56,7 +56,7 @@ export type Row = {
   count: number;
   /** Slots that the sequence's recurrent state is read from and written to. */
   move?: SlotMove | undefined;
-  /** Sequences that sample at the row's last position: none within a prompt, with the forks at its end. */
+  /** Sequences that sample at the row's last position: at the prompt's end also the forks, none before it. */
   samples: readonly Sequence[];
 };
 
@@ -589,7 +589,7 @@ class StepBuilder {
   #left: number;
   /** Fraction of the target time that is left for prefill. */
   #share = 1;
-  /** Flow whose prompt was first to complete in this step; all other flows share `#shareBeside`. */
+  /** First flow to complete a prompt in this step. Prefill of other flows is then limited to `#shareBeside`. */
   #answered: Flow<Sequence> | undefined;
   #shareBeside = BESIDE_ANSWER;
   /** Whether a sequence decodes in this step, which makes the step's duration an inter-token latency. */
@@ -652,7 +652,7 @@ class StepBuilder {
     return this.#answered !== undefined && this.#answered !== flow;
   }
 
-  /** Cost of a prompt token at `start`. Depth counts only while sequences decode; otherwise large chunks are best. */
+  /** Cost of a prompt token at position `start`, relative to the first. Depth counts only while sequences decode. */
   #price(start: number): number {
     return this.#isShared && !this.#isHurried ? 1 + start / this.#lookback : 1;
   }

@@ -27,7 +27,7 @@ export type SequenceOptions = {
   rootKey: string;
   /** Whether to prefill the whole prompt, without prefix hits. */
   fresh?: boolean;
-  /** Whether to compute log-probabilities of every prompt token. */
+  /** Whether a token mask may be missing when a step samples; the position is then recomputed. */
   scored?: boolean;
   /** Whether a token mask may be late, so that a position must be recomputed. */
   revisable?: boolean;
@@ -128,7 +128,7 @@ export class Sequence implements Waiting<Sequence>, Cached {
     this.#tokens[this.#length++] = token;
   }
 
-  /** Turns a short sequence into a long one, which shares prefixes only with other long ones. */
+  /** Switches the sequence to longrope's long factors. From now on it shares prefixes only with such sequences. */
   lengthen(): void {
     this.isLong = true;
     this.#rootKey = rootKey(this.#rootKey, "long");

@@ -11,7 +11,7 @@ const GROWS_BELOW = 0.8;
 
 const START = 2 * BLOCK_TOKENS;
 
-/** Fraction of a step's prefill left to other flows once a prompt completes: the step delays its first token. */
+/** Fraction of a step's prefill left to other flows once a prompt completes: more would delay its first token. */
 export const BESIDE_ANSWER = 1 / 8;
 
 /** Prompt tokens, separately for plain and for scored prompts. */
@@ -24,15 +24,15 @@ export class StepSizes implements Readonly<PromptTokens> {
   readonly #targetMs: number;
 
   /**
-   * `targetMs`: maximum duration of a step with prefill, provided that a block fits in it. Sizes may grow past the
-   * token budget, which limits steps anyway, until the fraction BESIDE_ANSWER of a size fills the budget.
+   * `targetMs`: maximum duration of a step with prefill, unless a single block takes longer. Sizes may exceed the
+   * token budget, which limits steps anyway, so that the fraction BESIDE_ANSWER of a size can still fill the budget.
    */
   constructor(tokenBudget: number, targetMs: number) {
     this.#targetMs = targetMs;
     this.#most = 2 ** Math.ceil(Math.log2(Math.max(tokenBudget / BESIDE_ANSWER, START)));
   }
 
-  /** Adjusts a size after a step with these prompt tokens took `ms`: the one that filled more of the step. */
+  /** Adjusts the size, plain or scored, of which a step of `ms` with these prompt tokens filled more. */
   learn(computed: Readonly<PromptTokens>, ms: number): void {
     const shares = { plain: computed.plain / this.plain, scored: computed.scored / this.scored };
     const share = shares.plain + shares.scored;
