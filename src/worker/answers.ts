@@ -79,7 +79,7 @@ export class Answers {
     });
   }
 
-  /** Returns whether a sequence or one of its forks waits for a token mask; undefined without grammars. */
+  /** Tests whether a sequence or one of its forks waits for a token mask; undefined if no answer has a grammar. */
   get isStalled(): ((sequence: Sequence) => boolean) | undefined {
     if (this.#constrained === 0) return undefined;
     return (sequence) =>
@@ -171,7 +171,7 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
   return pooling && { kind: "vector", pooling };
 }
 
-/** Reads penalties and the token mask for the next draw. Called before a later step of the sequence is launched. */
+/** Returns a function that reads token counts (for penalties) and mask of the next sample; undefined if unneeded. */
 function lookBackOf(
   sequence: Sequence,
   sampling: Sampling,

@@ -22,7 +22,7 @@ export type Parts = {
   memory: readonly number[];
 };
 
-/** Tensor parallel is not chosen if the largest part exceeds an even share of the weights by this factor. */
+/** Tensor parallel is not chosen if one rank's part exceeds an equal part of the weights by this factor. */
 const UNEVEN = 1.25;
 
 type Kind = Pick<LoadOptions, "dtype" | "keepDequantized">;

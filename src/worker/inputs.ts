@@ -32,13 +32,13 @@ export type PromptSum = { sequence: Sequence; start: number; sum: Float32Array }
 
 export type Prepared = {
   inputs: StepInputs;
-  /** Sequences whose samples need `lookBack`, in sample order. */
+  /** Sequences whose samples need `lookBack` (token counts for penalties, or a token mask), in sample order. */
   lookingBack: readonly Sequence[];
   /** Reorders the step's outputs to the order of the batch's samples. */
   restore(outputs: StepOutputs): { sampled: Sampled[]; scored: PromptScores[]; sums: PromptSum[] };
 };
 
-/** Prepares a step's inputs. If a sequence's last token is not known yet, `fed` names the sample that draws it. */
+/** Prepares a step's inputs. For a token that is not known yet, `fed` has the index of the sample that draws it. */
 export function prepare(batch: Batch, wantedOf: (sequence: Sequence) => Wanted): Prepared {
   const firstSample: number[] = [];
   let sampleCount = 0;

@@ -77,7 +77,7 @@ export class MessageHandler implements Inbox {
         this.#refusesLoads = true;
         break;
       case "stop":
-        // Reached only during a load, which is cancelled. The loop then receives this message first.
+        // Reached only during a load: cancels it, and puts this message first in the queue, where the loop finds it.
         this.#refusesLoads = true;
         this.#deferred.unshift(message);
         break;
@@ -165,7 +165,7 @@ export class MessageHandler implements Inbox {
     });
   }
 
-  /** Replies with the result or the error: a failing question must not end the Worker. */
+  /** Replies with the result or the error: a failing request must not end the Worker. */
   #answer(id: number, work: () => unknown): void {
     const { reply } = this.#parts;
     try {

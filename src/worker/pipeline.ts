@@ -13,7 +13,7 @@ export type StepRunner = {
   readonly forwards: number;
   /** Maximum steps in flight. */
   readonly depth: number;
-  /** Number of pipeline stages, each of which computes a different step: no step takes tokens from one in flight. */
+  /** Number of pipeline stages, if any. A step then cannot use tokens that another step in flight will draw. */
   readonly stages?: number | undefined;
   /** Launches a step; `landOthers` is explained at `Runner.launch`. */
   launch(inputs: StepInputs, landOthers: () => void): Launched;
@@ -138,7 +138,7 @@ export class Pipeline {
     }
   }
 
-  /** Draws a step. Waits for token masks hardly longer than the device computes: other rows would wait too. */
+  /** Samples a step. Waits for token masks hardly longer than the device computes, since all rows wait for them. */
   #draw(step: InFlight): void {
     const { answers, nowMs } = this.#parts;
     const { launchedMs, prepared, launched, isDrawn } = step;

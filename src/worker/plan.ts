@@ -63,14 +63,14 @@ export function needsOf(
     ? largestStage(device, path, kind, sketched, stages)
     : whole;
   const { shape } = sketched;
-  // Recorded steps share the memory of the largest one; a step that is not recorded needs its own.
+  // On a device that records steps, all recorded ones share one buffer; a step that is not recorded needs a second.
   const held = device.paddedTokens ? 2 : 1;
   const stepBytes: typeof sketched.stepBytes = (...step) => held * sketched.stepBytes(...step);
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };
   return { sketched, costs, needs, parts, keepDequantized };
 }
 
-/** Whether a dequantized copy of the weights fits in the device's `spareShare` of free memory. */
+/** Whether a dequantized copy of the weights fits in the fraction `spareShare` of the device's free memory. */
 function isSpare(device: Device, path: string, dtype: LoadOptions["dtype"]): boolean {
   if (!device.spareShare) return false;
   const bytesOf = (keepDequantized: boolean) =>

@@ -42,10 +42,10 @@ export type MemoryPlan = {
 /** Minimum KV pool size, if memory allows. */
 const LEAST_KV_BYTES = 2 ** 28;
 
-/** Share of the memory left by the weights that a step may take; above it, the default token budget is halved. */
+/** The default token budget is halved while a step takes more than this fraction of the memory beside the weights. */
 const STEP_SHARE = 1 / 4;
 
-/** Minimum share of a step's memory that a halving must save: KV gathered for a long context does not shrink. */
+/** Minimum fraction of a step's memory that halving must save: KV gathered for a long context does not shrink. */
 const WORTH_SAVING = 1 / 5;
 
 /** Minimum token budget that halving may reach. */

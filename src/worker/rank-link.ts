@@ -116,7 +116,7 @@ class RankRunner implements StepRunner {
   readonly #fingerprint: string;
   readonly #close: () => void;
   readonly #stepLimitMs: number;
-  /** The group that was told to load the model, its ranks that have the model's files, and the memory of each. */
+  /** Number of the group told to load the model, its ranks with the right files, and the memory each rank holds. */
   #asked: number | undefined;
   readonly #checked = new Set<number>();
   readonly #held = new Map<number, { weightBytes: number; kvBytes: number }>();

@@ -101,7 +101,7 @@ function share(value: number, [first, last]: number[]): number {
 /** The sampling options that take the most memory: top-p sorts the whole vocabulary. */
 const sampled: SampleRow = { sampling: { temperature: 1, topP: 0.5, seed: 0 }, index: 0 };
 
-/** Returns a step in scratch blocks: a prompt chunk and decoding rows up to the batch size, ending at `length`. */
+/** Returns a step of `tokens` tokens in scratch blocks: decoding rows and a prompt chunk, all ending at `length`. */
 export function largestStep(
   store: StateStore,
   { maxBatch, tokens, length }: { maxBatch: number; tokens: number; length: number },
