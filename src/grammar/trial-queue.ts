@@ -36,7 +36,7 @@ type Trial = {
 export class TrialQueue {
   /** Waiting trials by id, in order of arrival. */
   readonly #waiting = new Map<string, Trial>();
-  /** Running trials, each with the key that it was started for. */
+  /** Running trials, each with the API key of the request that started it. */
   readonly #running = new Map<Trial, string>();
   readonly #idle: TrialThread[];
   readonly #most: number;

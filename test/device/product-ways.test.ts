@@ -6,10 +6,9 @@ import { backend } from "../../ffi/native.ts";
 import type { Fused } from "../../src/device/device.ts";
 import { openDevice } from "../../src/device/open.ts";
 import type { Matrix } from "../../src/kernels/product/matrix.ts";
-import { array } from "../../src/mlx/array.ts";
+import { array, type MlxArray } from "../../src/mlx/array.ts";
 import { type Quantization, quantize, zeros } from "../../src/mlx/ops.ts";
-import { Scope } from "../../src/mlx/scope.ts";
-import { keeper } from "../../src/self-test/check.ts";
+import { hold, Scope } from "../../src/mlx/scope.ts";
 import { useMlx } from "../support/mlx.ts";
 import { recordingKernel } from "../support/recording-kernel.ts";
 
@@ -117,7 +116,9 @@ function launchesOf(sms: number, product: Product, rows: number): string {
     : { kind: "dense", weight };
   const [outputs, inputs] = shape.slice(-2) as [number, number];
   const bias = isBiased ? bf16(...shape.slice(0, -1)) : undefined;
-  using keep = keeper();
+  const held: MlxArray[] = [];
+  const keepView = (view: MlxArray) => held[held.push(hold(view)) - 1]!;
+  const keep = { keepView, keepWeight: (make: () => MlxArray) => keepView(make()) };
   const options = { dtype: "bfloat16", keepDequantized: isCopied, bias, ...keep } as const;
   const linear = each ? undefined : device.linear(matrix, options);
   const calls = mlxc as unknown as Record<string, (...given: unknown[]) => unknown>;
@@ -131,9 +132,10 @@ function launchesOf(sms: number, product: Product, rows: number): string {
   const x = bf16(rows, inputs);
   linear?.(x, { gating, residual: isAdded ? bf16(rows, outputs) : undefined });
   if (each) {
-    device.experts(matrix, bias, keep.keepView)(x, array(new Uint32Array(rows * each)), { gating });
+    device.experts(matrix, bias, keepView)(x, array(new Uint32Array(rows * each)), { gating });
   }
   for (const spy of spies) spy.mockRestore();
+  for (const each of held) each.free();
   device.free();
   return launched.join(", ");
 }

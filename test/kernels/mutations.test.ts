@@ -142,7 +142,7 @@ const productMutations: Mutations = {
     "lowest = item.position + (offset + warp * «16→16 + 15») / HEADS_PER_KV",
   "scores that are not waited for": ["wgmma_wait<«1→2»>(score);", NOT_WAITED_FOR],
   "weights overwritten while they are multiplied": [
-    "meanwhile.\n      «wgmma_wait<0→if (n == 0) wgmma_wait<0>(sum);\n      else wgmma_wait<1»>(sum);",
+    "«wgmma_wait<0→if (n == 0) wgmma_wait<0>(sum);\n      else wgmma_wait<1»>(sum);\n      if (lane",
     IS_MULTIPLIED,
   ],
   "unfenced queries": ["cp_async_wait();«\n      fence_proxy_async();→»", UNFENCED],
@@ -272,7 +272,7 @@ const denseMutations: Mutations = {
   ],
   "a copy into a stage being multiplied": ["STAGES - «2→1»;\n  constexpr int MATRIX", IS_COPIED],
   "sums copied without a fence": [
-    "«    fence_proxy_async();\n→»    // The other CTAs",
+    "if (SHARES > 1) {\n«    fence_proxy_async();\n→»",
     /which lane \d+ has written and not fenced/,
   ],
   "sums copied before all warps wrote them": [

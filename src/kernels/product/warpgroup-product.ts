@@ -14,7 +14,7 @@ export type GroupShape = {
   tiles: number;
   /** CTAs per cluster, which split K. */
   shares: number;
-  /** Numbers of K per stage. */
+  /** Elements along K per pipeline stage. */
   step: number;
   /** Stages of the ring in shared memory. */
   stages: number;

@@ -61,7 +61,9 @@ function breakEvenRows({ bits, outputs, inputs }: Form): number {
   return elements >= LARGE_ELEMENTS ? READING_ROWS : FEW_ROWS;
 }
 
-/** Returns the cost of kernels for one row, which are memory-bound. */
+/**
+ * Cost of the kernels for one row. They are memory-bound, so the cost is the bytes read, relative to 16-bit weights.
+ */
 export const readingCost = ({ bits }: Pick<Form, "bits">) => bits / 16;
 
 /** Returns the cost of kernels that multiply tiles of rows with tensor cores. */

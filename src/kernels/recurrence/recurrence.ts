@@ -63,7 +63,7 @@ export type RawColumns = {
   /** First column of the step sizes and, if present, of the betas in a row. */
   steps: number;
   betas?: number | undefined;
-  /** Rates (heads) or (heads * key features), in float32. */
+  /** Decay rates, per head (heads) or per key feature (heads * key features), in float32. */
   rate: MlxArray;
   /** Biases (heads) in float32. */
   bias: MlxArray;

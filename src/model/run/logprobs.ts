@@ -15,7 +15,10 @@ import {
 import { Scope } from "../../mlx/scope.ts";
 import type { Model } from "../contract/model.ts";
 
-/** Prompt tokens `next` to score, the first by the hidden state at `at`. `top`: number of alternatives per token. */
+/**
+ * Prompt tokens to score. The hidden state at `at` predicts the first token of `next`, and so on. `top`: number of
+ * alternatives per token.
+ */
 export type PromptScore = { at: number; next: Uint32Array; top: number };
 
 export type TokenLogprob = { token: number; logprob: number };

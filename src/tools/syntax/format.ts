@@ -31,7 +31,7 @@ export type MessagePart =
   | { kind: "call_end" };
 
 /**
- * Splits a message's text into parts as it arrives. A call that the grammar enforces is returned while it is read.
+ * Splits a message's text into parts as it arrives. An enforced call is returned while it is read.
  * Any other call is buffered until complete, because a malformed one is content.
  */
 export type MessageParser = {

@@ -102,7 +102,7 @@ const paired = [
 
 type Order = (index: number) => number;
 
-/** Maps a row of the file to a row of the tensor; undefined if no rows are reordered. */
+/** Returns a function from a row of the file to the row of the tensor; undefined if no rows are reordered. */
 export function rowOrder(
   name: string,
   shape: readonly number[],
