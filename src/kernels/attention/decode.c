@@ -60,7 +60,7 @@
     prepare_head<T, D, ROTARY_DIMS>(
         from, head, is_value ? VALUES_NORMED : NORMED, norms[pass], ROTARY_DIMS > 0 && !is_value, angles, lane);
     if (part == 0 && split == SPLITS - 1 && (is_key || is_value)) {
-      // Writes to an input, though MLX assumes it constant: nothing else reads the slot before the next launch.
+      // Writes to an input, which MLX assumes constant. Nothing else reads the slot before the next launch.
       DEVICE T* to = const_cast<DEVICE T*>(is_key ? keys : values) + slot;
       for (int d = lane; d < D; d += 32) to[d] = T(head[d]);
     }
@@ -72,7 +72,7 @@
   SHARED float newest_scores[QUERIES];
   for (int q = warp; IS_NEW && q < QUERIES; q += WARPS) {
     float score = 0;
-    // A constant trip count keeps the compiler from unrolling further.
+    // With a constant trip count, not one that depends on the lane, the compiler does not unroll the loop further.
     for (int first = 0; first < D; first += 32) {
       const int d = first + lane;
       // Rounds query and key to T, as unfused operations would.

@@ -13,7 +13,7 @@ export type HeadMatrices = { weight: MlxArray; isTransposed: boolean };
 /** Bytes of shared memory per CTA on smaller GPUs. */
 const SHARED_MEMORY = 99 * 1024;
 
-/** Maximum tiles of 16 rows per CTA, and the possible numbers of tiles of 16 columns. */
+/** Maximum tiles of 16 rows per CTA, and the choices of tiles of 16 columns per CTA. */
 const MOST_ROW_TILES = 4;
 const COLUMN_TILES = [4, 2] as const;
 
@@ -42,7 +42,7 @@ function columnTilesOf(matrices: HeadMatrices): number | undefined {
   );
 }
 
-/** Returns the bytes of shared memory of a CTA: 2 per number, and 16 of padding per row. */
+/** Returns the bytes of shared memory of a CTA: 2 bytes per element, and 16 bytes of padding per row. */
 function sharedMemory(matrices: HeadMatrices, rowTiles: number, columnTiles: number): number {
   const { inputs } = sizesOf(matrices);
   const columns = columnTiles * 16;

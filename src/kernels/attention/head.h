@@ -2,7 +2,7 @@
 // same for all heads, so separate functions load them once for several heads.
 #include "layer.h"
 
-/** RoPE sines and cosines of a position. A lane has those of feature pairs lane, lane + 32, ... */
+/** RoPE sines and cosines of a position. Lane i holds them for feature pairs i, i + 32, ... */
 template <int ROTARY_DIMS>
 struct HeadAngles {
   enum { COUNT = (ROTARY_DIMS / 2 + 31) / 32 };
@@ -20,7 +20,7 @@ FUNCTION HeadAngles<ROTARY_DIMS> load_angles(const PRIVATE LayerRope& rope, int 
   return angles;
 }
 
-/** RMSNorm weights of a head. A lane has those of features lane, lane + 32, ... */
+/** RMSNorm weights of a head. Lane i holds them for features i, i + 32, ... */
 template <int D>
 struct HeadNorm {
   enum { COUNT = (D + 31) / 32 };

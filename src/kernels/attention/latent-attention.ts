@@ -18,7 +18,7 @@ import { type LayerWork, PackedLayers, type TileSize } from "./paged-attention.t
 
 export type LatentShape = { heads: number; latent: number; rotary: number };
 
-/** A layer's parameters, one object per layer. `norm`: RMSNorm of the latent features, which kernels may fuse. */
+/** A layer's parameters. `norm`: the latent features' RMSNorm, called as a function or fused by its weight. */
 export type LatentWork = Pick<LayerWork, "scale" | "rope"> & {
   norm: ((x: MlxArray) => MlxArray) & { weight: MlxArray; eps: number };
 };
@@ -32,7 +32,7 @@ export type LatentRows = {
   absorbed: MlxArray;
   /** The rotary features of the queries, before RoPE. */
   placed: HeadColumns;
-  /** The tokens' vectors, from column `first` of rows (T, columns): latent features before norm, then rotary ones. */
+  /** The tokens' vectors, from column `first` of rows (T, columns): unnormed latent features, then rotary ones. */
   latents: Omit<HeadColumns, "stride">;
 };
 
@@ -81,7 +81,7 @@ export function columnsOf(
   return slice(reshape(own, [-1, heads, stride]), 2, within, within + features);
 }
 
-/** Concatenates queries (T, heads * D) and normalized vectors (T, D), for kernels that do not read them in place. */
+/** Makes queries (T, heads * D) and normed vectors (T, D), for kernels that do not read their parts in place. */
 export function joinedRows(
   { absorbed, placed, latents }: LatentRows,
   { heads, latent, rotary }: LatentShape,
@@ -98,7 +98,7 @@ export function joinedRows(
   };
 }
 
-/** Returns the parameters as plain attention has them, with the latents' norm as the norm of the queries. */
+/** Converts to plain attention's parameters: the norm of the latents takes the place of the queries' norm. */
 export function layerOf({ norm, ...work }: LatentWork): LayerWork {
   return { ...work, norms: { query: norm.weight, eps: norm.eps } };
 }
@@ -129,7 +129,7 @@ function headsPerGroup(heads: number, most: number): number {
   return Math.ceil(heads / Math.ceil(heads / most));
 }
 
-/** Whether tiles fit in registers, and in the 99 KiB of shared memory per CTA of smaller GPUs. */
+/** Whether the tensor core kernels' tiles fit in registers, and in smaller GPUs' 99 KiB of shared memory per CTA. */
 function fitsTiles({ latent, rotary }: LatentShape): boolean {
   return latent % 64 === 0 && latent <= 512 && rotary % 16 === 0 && rotary > 0 && rotary <= 64;
 }

@@ -19,7 +19,7 @@
   for (int d = thread_index; d < D; d += WARPS * 32) {
     const T x = T(latent_feature<LATENT, ROTATED>(latents + long(token) * D, layer, position, d));
     newest[d / Vector::WIDE].x[d % Vector::WIDE] = x;
-    // Writes to an input, though MLX assumes it constant: nothing else reads the slot before the next launch.
+    // Writes to an input, which MLX assumes constant. Nothing else reads the slot before the next launch.
     if (cta_y == 0 && split == SPLITS - 1) const_cast<DEVICE T*>(pool)[slot + d] = x;
   }
   LatentHeads<OWN, LATENT, ROTARY> heads;

@@ -7,7 +7,7 @@
 // Grid: (1, 1, tokens) CTAs of 128 threads.
 #include "latent.h"
   const int token = cta_z, position = places[3 * token];
-  // Writes to an input, though MLX assumes it constant: launches that read the slot take this one's output.
+  // Writes to an input, which MLX assumes constant. Launches that read the slot take this one's output.
   DEVICE T* to = const_cast<DEVICE T*>(pool) + long(places[3 * token + 1]) * (LATENT + ROTARY);
   SHARED float squares[4];
   write_latent<128, LATENT, ROTARY, ROTATED>(

@@ -28,7 +28,7 @@ type RopeNumbers = { wavelengths: MlxArray; magnitude: number };
 /** RoPE parameters of all tokens of sequences longer than `beyond`. */
 type LongRope = RopeNumbers & { beyond: number };
 
-/** A layer's attention parameters: one object per layer. */
+/** A layer's attention parameters. A layer always passes the same object, because they are packed once per object. */
 export type LayerWork = {
   norms?:
     | { query: MlxArray; key?: MlxArray | undefined; value?: MlxArray | undefined; eps: number }
@@ -67,7 +67,7 @@ export interface BlockAttention {
   decode(qkv: MlxArray, pools: Pools, tables: MlxArray, work: LayerWork, splits?: number): MlxArray;
   /**
    * Applies norm and RoPE to qkv (T, ...), writes keys and values to their KV slots and returns queries (T, heads *
-   * D). With `lastQueries` only each sequence's last query is sure to be computed.
+   * D). With `lastQueries` it may leave out all but each sequence's last query.
    */
   prepare(
     qkv: MlxArray | PendingProduct,
@@ -84,7 +84,7 @@ export interface BlockAttention {
     places: MlxArray,
     work: LayerWork,
   ): MlxArray;
-  /** Limits of decoding in clusters (no merge launch): `splits` per sequence, `groups` (CTAs) that run at once. */
+  /** Limits of decoding in clusters (no merge launch): most `splits` per sequence, most CTAs at once (`groups`). */
   readonly clustered?: { splits: number; groups: number } | undefined;
   /** Attention by tiles of tokens; undefined if there is no kernel for it. */
   readonly chunks?: ChunkAttention | undefined;
@@ -162,14 +162,14 @@ const WARPS = 8;
 /** Heads of one token per warp in prepare.c, which loads the token's sines and cosines once for all of them. */
 const PREPARED_HEADS = 8;
 /**
- * Warps per CTA with tensor cores if there are more CTAs than SMs, so that several CTAs fit on an SM. Large heads
- * always use it, because the accumulators of 8 warps would exceed shared memory.
+ * Warps per CTA with tensor cores if there are more than MANY_GROUPS CTAs, so that several fit on an SM. Large heads
+ * always have so few warps, because the accumulators of 8 warps would exceed shared memory.
  */
 const FEWER_WARPS = 4;
 const MANY_GROUPS = 128;
 /** CUDA's maximum portable cluster size. */
 const MOST_CLUSTERED = 8;
-/** Maximum CTAs in clusters of more than two, which wait for free SMs: with more a merge launch is faster. */
+/** Maximum CTAs in clusters of three or more, which wait for free SMs; above it a merge launch is faster. */
 const MOST_IN_CLUSTERS = 256;
 
 /** A kernel for prompt chunks. `rows`: maximum rows per tile, where a row is one query head of one token. */
@@ -178,7 +178,7 @@ type ChunkKernel = {
   body: string;
   rows: number;
   threads: number;
-  /** Only Hopper's kernel: CTAs of its persistent grid, or 0 if each tile and KV head has its own CTA. */
+  /** CTAs of the persistent grid (Hopper's kernel only), or 0 if each tile and KV head has its own CTA. */
   groups?: number;
   sharedMemory: number;
   template: Readonly<Record<string, number>>;
@@ -192,7 +192,7 @@ const LOADED_THREADS = 384;
 /** TMA descriptors per CTA: keys and values. */
 const MAPS = 2;
 
-/** Chooses the kernel for a head size. Shared memory: queries, and stages of keys and values, 2 bytes per number. */
+/** Chooses the kernel for a head size. Shared memory: queries, and stages of keys and values; 2-byte elements. */
 function chunkKernel(headDim: number, hopper: WarpgroupChunks | undefined): ChunkKernel {
   if (hopper && [64, 128, 256].includes(headDim)) {
     // Uses the largest tile whose accumulators fit in registers, and stages that fit in 227 KiB.
@@ -327,7 +327,7 @@ export class PagedAttention implements BlockAttention {
     const { heads, kvHeads, headDim } = this.#shape;
     const kernel = chunkKernel(headDim, hopper);
     const { name, body, rows, threads, groups, sharedMemory, template } = kernel;
-    // Tiles of Hopper's kernel are ranges of rows (query heads of tokens); those of the other, of whole tokens.
+    // Hopper's tiles are ranges of rows (query heads of tokens); the other kernel's tiles are whole tokens.
     const perToken = heads / kvHeads;
     const tile =
       groups === undefined

@@ -83,7 +83,7 @@
   BARRIER;
   if (warp >= WARPS) {
     setmaxnreg_dec<40>();
-    // Calls `visit` for each step of this CTA, with the step's ring stage and how often that was filled before.
+    // Calls `visit` for each step of this CTA, with the step's ring stage and how often the stage was filled before.
     auto walk = [&](auto visit) {
       Item item = first_item;
       int n = 0;
@@ -301,7 +301,7 @@
       const float totals[2] = {total[0], total[1]};
       if (begins) begin_rows();
       find_tops(step);
-      // The products with values have finished by now.
+      // Waits for the products with values, which have usually finished by now.
       wgmma_wait<0>(sum);
       if (lane == 0) barrier_arrive(n > 0 ? values_empty(value_stage) : keys_empty(0));
       if (begins) {
