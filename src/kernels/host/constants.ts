@@ -14,8 +14,8 @@ import { Recent } from "./recent.ts";
 const FEWEST = 8;
 const COUNTERS = 64;
 /**
- * Maximum constants, for several models. MLX counts references, so recorded and running steps keep evicted constants
- * alive.
+ * Maximum cached constants, enough for several models. MLX counts references, so recorded and running steps keep
+ * evicted constants alive.
  */
 const MOST = 256;
 
@@ -31,7 +31,7 @@ export class Constants {
 
   /**
    * Returns a counter that is zero before each launch; a launch that changes it must reset it. Each of up to COUNTERS
-   * owners (weights) has its own, so their launches may overlap. Without an owner no launch may write to it.
+   * owners (weights) has its own, so their launches may overlap. The counter without an owner is read-only.
    */
   counter(owner?: MlxArray): MlxArray {
     const place = owner && (this.#counters.get(owner) ?? this.#owners++ % COUNTERS);

@@ -41,7 +41,7 @@ struct LayerRope {
   float magnitude;
 };
 
-/** Returns the RoPE of a token. SINKS is the number of attention sinks. */
+/** Returns the RoPE wavelengths and magnitude of a token. SINKS is the number of attention sinks. */
 template <int D, int ROTARY_DIMS, int LONG_BEYOND, int SINKS>
 FUNCTION LayerRope layer_rope(const DEVICE float* layer, bool is_long) {
   if (LONG_BEYOND == 0 || !is_long) return {layer_wavelengths<D>(layer), layer[LAYER_ROPE_MAGNITUDE]};

@@ -19,7 +19,7 @@ FUNCTION unsigned long long wgmma_operand(unsigned at, unsigned panels = 16) {
   return at / 16 | (unsigned long long)(panels / 16) << 16 | EIGHT_LINES / 16 << 32 | SWIZZLED;
 }
 
-/** Returns descriptor `operand` advanced by `bytes`, a multiple of 16. Adding to the low word only saves the carry. */
+/** Returns `operand`, a descriptor, advanced by `bytes`, a multiple of 16. Adding to its low word saves the carry. */
 FUNCTION unsigned long long advance_operand(unsigned long long operand, unsigned bytes) {
   return operand >> 32 << 32 | unsigned(operand) + bytes / 16;
 }
