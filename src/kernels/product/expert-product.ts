@@ -3,13 +3,13 @@ import type { MlxArray } from "../../mlx/array.ts";
 import type { KernelCache } from "../host/kernel-cache.ts";
 import body from "./expert-product.c" with { type: "text" };
 
-/** Rows and columns of a CTA's tile, and numbers of K per step. */
+/** Rows and columns of a CTA's tile, and elements along K per step. */
 const ROWS = 128;
 const COLUMNS = 256;
 const STEP = 64;
 const STAGES = 4;
 
-/** Rows per expert above which tiles are well filled. */
+/** Average rows per expert above which wide tiles are well filled. */
 const LEAST_ROWS = 64;
 
 /** Tiles that run together and read the same columns, so that those hit the L2 cache. */

@@ -33,7 +33,7 @@ export function fitsExperts(matrix: Matrix): boolean {
 export type ExpertPlan = {
   chosen: MlxArray;
   experts: number;
-  /** The plan that expert-tiles.c writes; for one token, the unsorted expert of each row. */
+  /** The plan that expert-tiles.c writes. For one token it is `chosen`: the expert of each row, unsorted. */
   order: MlxArray;
   rows: number;
   /** Tile size in groups of 16 rows; 0 for tiles of one row. */
@@ -73,7 +73,7 @@ export class Products {
   readonly #vectors;
   readonly #few;
   readonly #many;
-  /** Kernels that make plans, and products with experts in wide tiles. */
+  /** Kernels that make plans, and kernels that multiply by experts' matrices in wide tiles. */
   readonly #experts: KernelCache;
   /** Kernels in order of preference at equal cost. */
   readonly #kernels: readonly ProductKernel[];
@@ -118,7 +118,7 @@ export class Products {
     return cheapest(this.waysFor(matrix, x.dtype), call)!.launch(x, options);
   }
 
-  /** Sorts the R (token, expert) rows by expert, as `experts` takes them. Returns undefined if there are too many. */
+  /** Sorts the R (token, expert) rows by expert, for `experts` below; undefined if there are too many rows. */
   plan(chosen: MlxArray, tokens: number, matrix: Matrix): ExpertPlan | undefined {
     const rows = chosen.size;
     if (rows > MOST_SORTED) return undefined;

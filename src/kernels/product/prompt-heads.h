@@ -14,7 +14,7 @@ FUNCTION void round_pair(float* x, const T* type) {
 /** Computes sine and cosine of position / wavelength. `inverse` is approximately 1 / wavelength. */
 FUNCTION void find_angle(float position, float wavelength, float inverse, float& sine, float& cosine) {
   const float nearly = position * inverse, angle = fmaf(fmaf(-nearly, wavelength, position), inverse, nearly);
-  // Reduces the angle to [-pi, pi]. 2 pi is the sum of two constants, the first of which has exact multiples.
+  // Reduces the angle to [-pi, pi]. 2 pi is the sum of two constants; products of the first with `turns` are exact.
   const float turns = rintf(angle * 0.159154943f);
   const float within = fmaf(turns, -0.00193530718f, fmaf(turns, -6.28125f, angle));
   sine = sin_approx(within);

@@ -32,7 +32,7 @@ export class PromptHeads {
     return fits ? new PendingProduct(product, factors) : product;
   }
 
-  /** Does what prepare.c does, with its inputs and constants; returns undefined if prepare.c has to run. */
+  /** Multiplies and does prepare.c's work, with its inputs and constants; undefined if prepare.c has to run. */
   prepared(
     qkv: MlxArray | PendingProduct,
     given: Readonly<Record<"layer" | "keys" | "values" | "places", MlxArray>>,

@@ -193,7 +193,7 @@
     if (lane == 0) barrier_arrive(finished);
     barrier_wait(finished, completed++ % 2);
   };
-  // `others`: the warps' partial sums of the buffered rounds. The rounds' positions in the output follow.
+  // `others`: the warps' partial sums of the buffered rounds. `kept_places`: these rounds' positions in the output.
   SHARED float others[BLOCK * PARTS][WARPS][8];
   SHARED int kept_places[BLOCK];
   int kept = 0;

@@ -141,7 +141,7 @@ export function manyRows(gpu: Gpu, make: MakeKernel) {
       };
     },
     experts: (x: MlxArray, form: Form, rowTiles: number, work: Work) => {
-      // If many rows share a matrix, wide tiles, for which the warps do not split K, read less.
+      // Wide tiles, for which the warps do not split K, read less if many rows share a matrix.
       const shares = rowTiles === 4 && form.outputs % 128 === 0 ? 1 : 4;
       return product(x, form, { rowTiles, tiles: 4, shares }, work, true);
     },

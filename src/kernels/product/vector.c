@@ -49,12 +49,12 @@
     own[i] = load_global(row + (is_inside(i) ? place(i) : 0));
     if (!is_inside(i)) own[i] = uint4{0, 0, 0, 0};
   }
-  // Lane j finishes row j at the end. The row's residual is loaded now, because later the load would queue after
-  // those of the next launch's weights.
+  // Lane j finishes row j at the end. The row's residual is loaded now, because a later load would queue after the
+  // next launch's loads of its weights.
   static_assert(!RESIDUAL || GRID_ROWS >= COLUMNS, "residuals are loaded for one round");
   const T added = residual[RESIDUAL ? long(cta_y) * COLUMNS + first + lane % LINES : 0];
   const auto number = [&](int i, int k) { return float(reinterpret_cast<const T*>(&own[i])[k]); };
-  // With a norm, x times its weight is kept in float32: no more registers than keeping both factors.
+  // With a norm, keeps x times the norm's weight in float32: as many registers as both 16-bit factors would take.
   float normed[NORMED ? PACKS : 1][8], square = 0;
   #pragma unroll
   for (int i = 0; NORMED && i < PACKS; i++) {

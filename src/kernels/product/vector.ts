@@ -49,8 +49,8 @@ function sharing(sizes: Sizes) {
 type Fused = { isGated: boolean; isNormed: boolean; isAdded: boolean };
 
 /**
- * Chooses how whole rows are read: rows per warp (a power of two), and CTAs. With a persistent grid all CTAs have the
- * same number of rounds, and `resident` CTAs share an SM, the most that registers allow.
+ * Chooses how whole rows are read: rows per warp (a power of two), and CTAs. If the grid is persistent, all CTAs have
+ * the same number of rounds; `resident`: CTAs per SM, as many as registers allow.
  */
 function reading(
   { multiprocessors }: Gpu,
@@ -72,7 +72,7 @@ function reading(
   const hasManyLoads = isDense ? packs > 6 : packs * lines * halves > 8;
   const resident = (isDense ? 4 : 3) - Number(hasManyLoads);
   const even = Math.ceil(steps() / (resident * multiprocessors));
-  // Limits rounds: residuals are loaded before the first round, one per thread, or if dense only for one round.
+  // Residuals are loaded before round 1 and limit the rounds: one if dense, else one residual per thread in all.
   const mostRounds = isDense ? 1 : Math.floor((shares * 32) / lines);
   const rounds = isAdded ? Math.min(mostRounds, even) : even;
   const groups = Math.ceil(steps() / rounds);
@@ -157,7 +157,7 @@ function streaming(
 
 /** Makes products of x (1, K) -> (1, N). With R `chosen` experts x has 1 or R rows, and the result is (R, N). */
 export function vectors(gpu: Gpu, make: MakeKernel, constants: Constants) {
-  // Keyed by the CTAs per SM for which the compiler limits registers.
+  // One kernel cache per number of CTAs per SM, for which the compiler limits registers.
   const kernels = new KernelCaches("cuda", make, productHeaders);
   const product = (
     x: MlxArray,

@@ -20,7 +20,7 @@ export type GroupShape = {
   stages: number;
 };
 
-/** Choices of rows per CTA, which share the dequantized columns; N of the wgmma instruction. */
+/** Choices of rows per CTA: dimension N of the wgmma instruction. All rows share the dequantized columns. */
 const ROWS = [32, 64, 96, 128, 192, 256];
 
 /** Maximum rows per CTA for each number of tiles; accumulators of more rows do not fit in registers. */
@@ -53,7 +53,7 @@ type Sizes = { rows: number; columns: number; inputs: number; bits: number; span
 /** Overrides of the fastest shape, for tests and benchmarks. */
 export type AskedShape = Partial<GroupShape> & { leastRows?: number };
 
-/** Returns the shape with the lowest estimated time among those that agree with `asked`. */
+/** Returns the shape with the lowest estimated time; properties that `asked` sets are fixed. */
 export function groupShape(gpu: Gpu, sizes: Sizes, asked: AskedShape = {}): GroupShape {
   const shapes = ([2, 1] as const)
     .filter((tiles) => tiles === (asked.tiles ?? tiles))
@@ -85,7 +85,7 @@ function costOf(
   return Math.ceil(clusters / atOnce) * cycles;
 }
 
-/** Prefers long steps if enough stages of them fit in shared memory. */
+/** Returns elements along K per step, and stages: long steps if enough stages of them fit in shared memory. */
 function stagesOf(shape: Pick<GroupShape, "rows" | "tiles">, sizes: Sizes, asked: AskedShape) {
   const most = (step: number) =>
     Math.min(MOST_STAGES, Math.floor(SHARED_BYTES / stageBytes({ ...shape, step }, sizes)));

@@ -6,8 +6,8 @@ import { type Form, formOf, type Matrix } from "./matrix.ts";
 export type Way<Call, Launch> = {
   fits(call: Call): boolean;
   /**
-   * Returns the time relative to MLX's product (cuBLAS) with the matrix in 16 bits, which for few rows takes as long
-   * as reading the matrix. Measurements: docs/log.md.
+   * Returns the time relative to MLX's product (cuBLAS) with the matrix in 16 bits. For few rows that product takes
+   * as long as reading the matrix. Measurements: docs/log.md.
    */
   cost(call: Call): number;
   launch: Launch;
@@ -42,16 +42,16 @@ export type ProductKernel = {
   free(): void;
 };
 
-/** Rows of one tile of a tensor core instruction. */
+/** Maximum rows that count as few: one tile of a tensor core instruction. */
 export const FEW_ROWS = 16;
 
 /** Above this many elements cuBLAS's product with a dense matrix is faster than ours. */
 const SMALL_ELEMENTS = 10 * 2 ** 20;
 /** From this many elements on, a product with few rows takes as long as reading the matrix. */
 const LARGE_ELEMENTS = 2 ** 27;
-/** Maximum rows for which multiplying by a large quantized matrix is faster than by a dequantized copy. */
+/** Maximum rows for which our product by a large quantized matrix is faster than by a dequantized copy. */
 const READING_ROWS = 64;
-/** Rows above which it is faster to dequantize the matrix for cuBLAS in every step. */
+/** Rows above which dequantizing the matrix for cuBLAS in every step is faster than our kernels. */
 const DEQUANTIZING_ROWS = 256;
 
 /** Returns the number of rows for which our tensor core kernels and MLX's product take equally long. */
@@ -72,7 +72,7 @@ export function tileCost(form: Form): (call: ProductCall) => number {
   return ({ rows }) => Math.max(reading, rows / breakEven);
 }
 
-/** Returns the cost of MLX's product, which for several rows dequantizes the matrix unless a copy is kept. */
+/** Returns the cost of MLX's product, which dequantizes the matrix for several rows, unless a copy is kept. */
 export function mlxCost(matrix: Matrix, isCopied: boolean): (call: ProductCall) => number {
   const form = formOf(matrix);
   const many = form.bits === 16 || isCopied ? 1 : DEQUANTIZING_ROWS / breakEvenRows(form);
