@@ -22,7 +22,7 @@
   if (channel >= CHANNELS) return;
   const int rows = moves[0];
   const long size = long(KEPT) * CHANNELS;
-  // Kept inputs, written in place though MLX assumes inputs constant: no other thread touches these channels.
+  // Kept inputs, written in place. MLX assumes inputs constant, but no other thread touches these channels.
   DEVICE float* states = const_cast<DEVICE float*>(pool) + channel;
   Floats weights[TAPS], biases;
   #pragma unroll

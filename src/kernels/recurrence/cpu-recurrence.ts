@@ -55,7 +55,7 @@ function scaled(x: MlxArray, factor: number): MlxArray {
   return factor === 1 ? x : multiply(x, factor);
 }
 
-/** Multiplies sizes (T, heads) by the rate per feature, (heads * features) -> (T, heads * features). */
+/** Multiplies step sizes (T, heads) by each feature's decay rate, (heads * features) -> (T, heads * features). */
 function byFeature(sizes: MlxArray, rate: MlxArray): MlxArray {
   const heads = sizes.shape[1]!;
   return reshape(multiply(expandDims(sizes, -1), reshape(rate, [heads, -1])), [-1, rate.size]);

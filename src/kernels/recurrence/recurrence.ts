@@ -65,7 +65,7 @@ export type RawColumns = {
   betas?: number | undefined;
   /** Decay rates, per head (heads) or per key feature (heads * key features), in float32. */
   rate: MlxArray;
-  /** Biases (heads) in float32. */
+  /** Biases of the step sizes, (heads) in float32. */
   bias: MlxArray;
   factor?: number | undefined;
   betaFactor?: number | undefined;

@@ -264,7 +264,7 @@
   }
 
   const int from = move[MOVE_FROM];
-  // States, written in place though MLX assumes inputs constant: no other warp touches these rows in this launch.
+  // States, written in place. MLX assumes inputs constant, but no other warp touches these rows in this launch.
   float* own_states = const_cast<float*>(pool) + (long(head) * VALUE_DIM + warp * 16 + high) * KEY_DIM + low;
   const long size = long(HEADS) * VALUE_DIM * KEY_DIM;
   auto state_at = [&](int slot, int i) {

@@ -28,7 +28,7 @@
   };
   const int part = lane % LANES, row = warp * 8 + lane / LANES, items = moves[0] * HEADS;
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // States, written in place though MLX assumes inputs constant: no other CTA touches this item's state.
+  // States, written in place. MLX assumes inputs constant, but no other CTA touches this item's state.
   Four* states = reinterpret_cast<Four*>(const_cast<float*>(pool));
   const unsigned memory = dynamic_shared_memory();
   auto state_at = [&](int stage) { return memory + stage * STATE_BYTES; };

@@ -23,8 +23,8 @@
   const DEVICE int* move = move_of(moves, cta_z);
   const int first = move[MOVE_FIRST], count = move[MOVE_COUNT], from = move[MOVE_FROM];
   const long size = long(HEADS) * VALUE_DIM * FOURS;
-  // A lane has every fourth group of four features, so that its row's lanes access neighbouring addresses. MLX
-  // assumes that inputs are constant; no other thread touches this row in this launch.
+  // A lane has every fourth group of four features, so that the four lanes of a row access neighbouring addresses.
+  // MLX assumes that inputs are constant, but no other warp touches this row in this launch.
   DEVICE Four* states = reinterpret_cast<DEVICE Four*>(const_cast<DEVICE float*>(pool));
   const int own_state = (head * VALUE_DIM + value) * FOURS + part;
   const bool has_state = is_own && from >= 0;
