@@ -13,7 +13,7 @@
   };
   const int begin = cta_x * EACH, end = begin + EACH < PACKS ? begin + EACH : PACKS;
   const DEVICE Pack* row = reinterpret_cast<const DEVICE Pack*>(x) + long(cta_y) * PACKS;
-  // Offset of a thread's i-th pack; past the end, of the thread's first pack, which leaves the maximum as it is.
+  // Offset of a thread's i-th pack. Past the end it is the first pack again, which does not change the maximum.
   auto at_of = [&](int first, int i) { return first + i * THREADS < end ? first + i * THREADS : first; };
   Entry best = {0, 0xffffffffu};
   for (int first = begin + thread_index; first < end; first += THREADS * AHEAD) {

@@ -30,8 +30,8 @@ export type Routing = {
 
 /**
  * Group-limited routing: experts are chosen from the `kept` best groups, ranked by the sum of their `best` highest
- * scores. Other groups' experts get the score 0, which may exceed a corrected score, or with `leavesOut` are
- * excluded.
+ * scores. Experts of other groups are excluded if `leavesOut` is set. Otherwise they get the score 0, which may
+ * exceed a corrected score.
  */
 export type ExpertGroups = {
   count: number;
@@ -62,7 +62,7 @@ const THREADS = 256;
 /** Maximum layers whose packed parameters are kept, over models that are loaded or were recently. */
 const MOST_LAYERS = 1024;
 
-/** Maximum warps per CTA that compute a token's scores, and maximum tokens for which they beat a matrix product. */
+/** Maximum warps per CTA that compute scores; maximum tokens for which that is faster than a matrix product. */
 const SCORING_WARPS = 32;
 const MOST_SCORED = 128;
 
@@ -86,8 +86,8 @@ export class RoutingKernels {
   }
 
   /**
-   * Chooses experts. `raw`: the router's logits (T, experts), plus one column if shared experts have a gate; or, with
-   * `matrix`, the tokens (T, D), if fitsScoring.
+   * Chooses experts. `raw`: the router's logits (T, experts), plus one column if shared experts have a gate. With the
+   * router's `matrix`, `raw` has the tokens (T, D) instead; this requires fitsScoring.
    */
   route(raw: MlxArray, routing: Routing, matrix?: MlxArray): Routed {
     const { experts, each, scores, correction, groups, isNormalized, shared } = routing;

@@ -69,7 +69,7 @@ export class SumNorms {
   }
 }
 
-/** Returns the launch that computes the norm of x. */
+/** Returns the launch configuration of the norm of x. */
 function launchOf(x: MlxArray) {
   const [rows, dims] = x.shape as [number, number];
   const { dtype } = x;
