@@ -11,7 +11,7 @@ constexpr int TILE = 8;
 template <typename T, int D, int WARPS>
 struct LoadedTokens {
   uint4 keys[D / 32], values[2][D / 64];
-  /** Offset in the pools of the KV block from which the warp will load its next tile. */
+  /** Where in the pools the KV block of the warp's next tile begins (offset in elements). */
   long next_block;
 };
 
@@ -24,7 +24,7 @@ FUNCTION int end_tile(TokenRange range) {
   return range.begin < range.end ? (range.end + TILE - 1) / TILE : 0;
 }
 
-/** Returns the offset in the pools of the KV block that contains a tile. */
+/** Returns where in the pools the KV block of a tile begins (offset in elements). */
 template <typename T, int D, int KV_HEADS>
 FUNCTION long block_of(const SequenceBlocks<T, D, KV_HEADS>& blocks, int tile) {
   return (long(blocks.table[min(tile * TILE / 32, blocks.width - 1)]) * KV_HEADS + blocks.kv) * 32 * D;

@@ -104,7 +104,7 @@ export function packTables(
   for (const [row, { length, blocks }] of rows.entries()) {
     const at = 1 + row * (1 + width);
     packed[at] = length;
-    // Released blocks are replaced by the scratch block: they are never attended to, but kernels may load them.
+    // Replaces released blocks by the scratch block, because kernels may load them, though none attends to them.
     for (let i = 0; i < blocks.length; i++)
       packed[at + 1 + i] = blocks[i]! < 0 ? scratch : blocks[i]!;
   }
