@@ -3,8 +3,8 @@
 // most of the matrix is already being copied to shared memory before the rows are available.
 //
 // It computes the transpose: a warpgroup has 64 columns, which are the rows of wgmma's first operand. Both operands
-// are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP numbers of K: either the whole share of K
-// fits, or two steps are being multiplied while the others are copied. At the end the accumulators replace the
+// are in shared memory (wgmma-operand.h), in a ring of STAGES steps of STEP elements along K: either the whole share
+// of K fits, or two steps are being multiplied while the others are copied. At the end the accumulators replace the
 // stages, one line of columns per row. The CTAs of a cluster split K; each finishes some of the rows, and the other
 // CTAs copy their partial sums of these rows to it.
 //

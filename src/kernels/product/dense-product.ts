@@ -36,7 +36,7 @@ const ENOUGH = 64;
 
 type Sizes = { rows: number; columns: number; inputs: number };
 
-/** Chooses a shape; undefined if rows or CTAs are too many, or if CTAs and steps do not divide the sizes evenly. */
+/** Chooses a shape; undefined if rows or CTAs are too many, or if sizes are not whole multiples of CTAs and steps. */
 export function denseShape(
   { multiprocessors }: Gpu,
   { rows, columns, inputs }: Sizes,
@@ -70,7 +70,7 @@ export function denseRows(gpu: Gpu, make: MakeKernel): ProductKernel {
       const shapeOf = (rows: number) => denseShape(gpu, { rows, columns: outputs, inputs });
       return {
         fits: ({ rows }) => rows > FEW_ROWS && shapeOf(rows) !== undefined,
-        // Cost 1, like cuBLAS's product, though this kernel takes 3 to 10% less time: of equal costs ours is chosen.
+        // Cost 1, like cuBLAS's product, though this kernel takes 3 to 10% less time: at equal cost ours is chosen.
         cost: () => 1,
         launch: (x, { isGated = false, residual }) => {
           const shape = shapeOf(x.shape[0]!)!;

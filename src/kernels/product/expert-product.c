@@ -2,8 +2,8 @@
 // only. For experts with many rows: a CTA computes ROWS by COLUMNS, larger tiles than product-many.c (which keeps
 // operands in registers), because loading operands takes most of the time.
 //
-// Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps of 64 numbers of
-// K: two steps are being multiplied, the others copied by cp.async. Each of the two warpgroups has 64 rows.
+// Both operands are in shared memory in wgmma's layout (wgmma-operand.h), in a ring of STAGES steps of 64 elements
+// along K: two steps are being multiplied, the others copied by cp.async. Each of the two warpgroups has 64 rows.
 //
 // Inputs: x (tokens, K) of T; weight (experts, N, K) of T; plan (expert-tiles.c, with tiles of ROWS). A row of x
 // serves EACH consecutive output rows.

@@ -29,7 +29,7 @@
   const char* matrix = reinterpret_cast<const char*>(weight) + long(expert) * N * (K / SUB) * 2;
   const T* matrix_scales = scales + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? long(expert) * N * (K / SPAN) : 0);
-  // Returns the output row of this CTA's row `at`; divided by EACH that is the row of x.
+  // Returns the output row of this CTA's row `at`. An output row divided by EACH is its row of x.
   auto row_at = [&](int at) { return EXPERTS ? order[first_row + at] : first_row + at; };
   const int columns = GATED ? N / 2 : N;
   const int share = warp % KS, group = lane / 4, quad = lane % 4;

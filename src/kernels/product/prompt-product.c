@@ -7,9 +7,9 @@
 //
 // A tile is 128 rows by 128 gate and 128 up columns, or by two heads. The grid is persistent. Two consumer warpgroups
 // have 64 rows each, with all accumulators in registers. One warp of a third (producer) warpgroup issues TMA copies
-// of both operands, STEP numbers of K per step, into a ring of STAGES; full and empty mbarriers synchronize producer
-// and consumers. The output leaves through shared memory by TMA stores, PANEL columns of a warp's 16 rows at a time,
-// while the next tile begins. Clusters process the tiles in bands, so that tiles with the same rows run close
+// of both operands, STEP elements along K per step, into a ring of STAGES; full and empty mbarriers synchronize
+// producer and consumers. The output leaves through shared memory by TMA stores, PANEL columns of a warp's 16 rows at
+// a time, while the next tile begins. Clusters process the tiles in bands, so that tiles with the same rows run close
 // together and hit the L2 cache. If the last wave would use at most half of the clusters, its gated tiles are split
 // in two, 64 gate and 64 up columns each.
 //

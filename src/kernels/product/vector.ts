@@ -22,7 +22,7 @@ const readerOf = (bits: number) => (bits === 16 ? DENSE : PACKED);
 
 /** Maximum packs per lane, of a matrix row and of the token. */
 const MOST_PACKS = 8;
-/** Maximum numbers of a token that a CTA stages in shared memory for a quantized matrix. */
+/** Maximum elements of a token that a CTA stages in shared memory for a quantized matrix. */
 const MOST_STAGED = 10_240;
 
 type Sizes = Pick<Form, "outputs" | "inputs" | "bits">;
@@ -72,7 +72,7 @@ function reading(
   const hasManyLoads = isDense ? packs > 6 : packs * lines * halves > 8;
   const resident = (isDense ? 4 : 3) - Number(hasManyLoads);
   const even = Math.ceil(steps() / (resident * multiprocessors));
-  // Residuals are loaded before round 1 and limit the rounds: one if dense, else one residual per thread in all.
+  // Residuals limit the rounds: all are loaded before the first, one per thread, or if dense those of one round.
   const mostRounds = isDense ? 1 : Math.floor((shares * 32) / lines);
   const rounds = isAdded ? Math.min(mostRounds, even) : even;
   const groups = Math.ceil(steps() / rounds);
@@ -157,7 +157,7 @@ function streaming(
 
 /** Makes products of x (1, K) -> (1, N). With R `chosen` experts x has 1 or R rows, and the result is (R, N). */
 export function vectors(gpu: Gpu, make: MakeKernel, constants: Constants) {
-  // One kernel cache per number of CTAs per SM, for which the compiler limits registers.
+  // One kernel cache per `resident`, the CTAs per SM for which the compiler limits registers.
   const kernels = new KernelCaches("cuda", make, productHeaders);
   const product = (
     x: MlxArray,

@@ -6,7 +6,7 @@
 // dequantized into registers while the previous part is multiplied; a lane has two adjacent weights (a byte or two)
 // of each pack of 8. The rows of x are the second operand, unchanged, in shared memory (wgmma-operand.h).
 //
-// Rows, weights, scales and biases come to shared memory in steps of STEP numbers of K, in a ring of STAGES: two
+// Rows, weights, scales and biases come to shared memory in steps of STEP elements along K, in a ring of STAGES: two
 // steps are being multiplied, the others copied by cp.async. At the end the accumulators replace the stages, one line
 // of columns per row, and each CTA of the cluster adds up and finishes some packs of columns.
 //
@@ -101,7 +101,7 @@
   auto factor_pair = [](const Words& words, int span) {
     return __byte_perm(words.of[span / 2], 0, span % 2 == 0 ? 0x1010 : 0x3232);
   };
-  // Parts of a step. A part is 32 numbers of K, two wgmmas of 16.
+  // Parts of a step. A part is 32 elements along K, two wgmmas of 16.
   constexpr int PARTS = STEP / 32;
   constexpr int LOADS = BITS / 4;
   uint4 loaded[TILES * 2][LOADS];

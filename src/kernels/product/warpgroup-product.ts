@@ -41,7 +41,7 @@ const PRODUCTS = 2048;
 const L2_BYTES = 24;
 const CLUSTER_BYTES = 14;
 
-/** Overhead in cycles per step of 128 numbers, and per CTA. */
+/** Overhead in cycles per step of 128 elements along K, and per CTA. */
 const STEP_CYCLES = 300;
 const END_CYCLES = 3000;
 
