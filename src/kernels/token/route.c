@@ -70,8 +70,8 @@
     const int expert = i * 32 + lane;
     ranks[i] = expert >= EXPERTS ? LOWEST : CORRECTED ? scores[i] + numbers[8 + expert] : scores[i];
   }
-  // Removes the best remaining expert: first within each lane, then across lanes. `fallback` is
-  // chosen if all scores are NaN, so that the index is always valid.
+  // Finds and removes the best remaining expert, first within each lane, then across lanes. `fallback` is chosen if
+  // all scores are NaN, so that the index is always valid.
   float value;
   int index;
 #define FIND_BEST(first, last, fallback) \
