@@ -125,8 +125,8 @@ export function packPlaces(tokens: readonly Place[]): Int32Array {
 export type TileSize = { readonly most: number; readonly perToken: number };
 
 /**
- * Packs the first row and the number of rows of each tile, longest context first, so that long tiles do not start
- * last. Pads with empty tiles to a multiple of 8, because each distinct number of tiles needs a launch configuration.
+ * Packs the first row and the number of rows of each tile, longest context first, so that the slowest tiles do not
+ * start last. Pads with empty tiles to a multiple of 8, because each distinct tile count needs a configuration.
  */
 export function packTiles(
   chunks: readonly { start: number; count: number }[],
