@@ -55,9 +55,9 @@
     const int unit = i * THREADS + thread_index;
     eight[i] = load_global(row + (unit * 8 < K ? unit * 8 : 0));
   }
-  // `staged`: the token's numbers as float4, lane-interleaved, so that consecutive lanes read consecutive float4s.
-  // Bit tricks convert a 4-bit weight q to 2048 + q or 128 + q: `offsets` is what the 2048 or 128 adds to a pack's
-  // dot product. `totals`: the sum of a pack's numbers, for the quantization bias.
+  // `staged`: the token's elements as float4, lane-interleaved, so that consecutive lanes read consecutive float4s.
+  // Bit tricks convert a 4-bit weight q to 2048 + q or 128 + q; `offsets`: the sum that the 2048 or 128 adds to a
+  // pack's dot product. `totals`: the sum of a pack's elements, for the quantization bias.
   SHARED float4 staged[ALL_PACKS * PACK_UNITS * 2];
   SHARED float offsets[ALL_PACKS], totals[ALL_PACKS], squares[WARPS];
   SHARED T added[RESIDUAL ? ROUNDS * STEP : 1];

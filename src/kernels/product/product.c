@@ -35,7 +35,7 @@
   const T* matrix_scales = scales + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* matrix_biases = biases + (BITS < 16 ? expert * N * (K / SPAN) : 0);
   const T* row = x + long(first_row / EACH + group) * K + start;
-  // Depth of the register prefetch of x and the norm's weights, in parts of a step.
+  // Depth of the register prefetch of x and the norm's weights, in parts: a step has SUB of them.
   constexpr int DEEP = 4;
   static_assert(AHEAD * SUB % DEEP == 0, "parts have the same place in every round of loads");
   uint4 w[AHEAD][NT], a[DEEP] = {}, b[DEEP] = {}, factors[DEEP];
@@ -104,7 +104,7 @@
   }
 #undef LOAD_MATRIX
 #undef LOAD_ROWS
-  // In each quad of lanes, the one that holds the diagonal element keeps its row's sum of squares.
+  // In each quad of lanes, the lane whose element is on the diagonal keeps it: it is its row's sum of squares.
   float squares[2] = {};
   if (EPS > 0)
     for (int r = 0; r < 2; r++) {

@@ -64,7 +64,7 @@ FUNCTION unsigned dequantize_pair(const unsigned* words, int quad, unsigned scal
   return dequantize_halves(byte * 0x1001, scales, biases, type);
 }
 
-/** Permutes 8 adjacent numbers of x to the order in which `dequantize` returns weights. */
+/** Permutes 8 adjacent elements of x to the order in which `dequantize` returns weights. */
 template <int BITS>
 FUNCTION uint4 interleave(const uint4& x) {
   if (BITS != 4) return x;

@@ -99,7 +99,7 @@
   struct alignas(NUMBERS * sizeof(T)) Unit {
     T x[NUMBERS];
   };
-  // A unit: the token's numbers for one 32-bit word of weights. A pair of steps has 32, one per lane; zeros after K.
+  // A unit: the token's elements for one 32-bit word of weights. A pair of steps has 32, one per lane; zeros after K.
   const auto is_inside = [&](int s) { return ROW_STEPS == WARPS * PAIRS * 2 || first_step + s < ROW_STEPS; };
   const auto numbers_at = [&](int pair) {
     return min(first_step + pair * 2 + lane / 16, ROW_STEPS - 1) * STEP + lane % 16 * NUMBERS;
@@ -114,8 +114,8 @@
   static_assert(!RESIDUAL || (MOST_ROUNDS <= BLOCK && MOST_ROUNDS * LINES <= WARPS * 4), "a thread has one number of the residual");
   const int added_to = (cta_x + thread_index / ROWS * GROUPS) * ROWS + thread_index % ROWS;
   const T added = residual[RESIDUAL && added_to < COLUMNS ? added_to : 0];
-  // Per quantization span: the sum of its numbers, for the quantization bias; and what the 1024 in each weight (64
-  // for nibbles stored as 16 q) adds to the dot product.
+  // Per quantization span: `totals`, the sum of the token's elements, for the quantization bias; `offsets`, the
+  // amount that the 1024 in each weight (64 for nibbles stored as 16 q) adds to the dot product.
   SHARED float totals[WARPS][PAIRS * 2 * SPANS], offsets[WARPS][PAIRS * 2 * SPANS], squares[WARPS];
   float square = 0, descale[PAIRS];
   #pragma unroll
@@ -130,7 +130,7 @@
     }
     #pragma unroll
     for (int mask = 1; mask < 32; mask *= 2) largest = fmaxf(largest, SHUFFLE_XOR(largest, mask));
-    // Scales the largest number to between 2^12 and 2^13; float16 rounds smaller numbers by less than 2^-24.
+    // Scales the largest element to between 2^12 and 2^13; float16 rounds smaller elements by less than 2^-24.
     const int exponent = min(max(int(__float_as_uint(largest) >> 23), 13), 253);
     const float upscale = __uint_as_float(unsigned(266 - exponent) << 23);
     descale[i] = __uint_as_float(unsigned(exponent - 12) << 23);
