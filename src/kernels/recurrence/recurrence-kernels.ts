@@ -32,8 +32,8 @@ const MOST_DIM = 128;
 const SCORERS = 4;
 const CHUNK = 32;
 /**
- * Minimum dynamic shared memory that is requested. MLX raises a kernel's limit of 48 KiB only if its dynamic shared
- * memory alone exceeds about that; static shared memory does not count.
+ * Minimum dynamic shared memory that is requested. MLX lets a kernel have more than 48 KiB of shared memory only if
+ * the dynamic part alone exceeds about that; static shared memory does not count.
  */
 const LEAST_RAISED = 48 * 1024;
 
@@ -196,7 +196,7 @@ export class RecurrenceKernels implements Recurrence {
     const vectors = 2 + (byFeature ? 1 : 0) + (erasing ? 2 : 0);
     const floats = vectors * keyDim + rows + 2;
     const tokenBytes = 4 * floats + (output ? rows * bytesOf(x.dtype) : 0);
-    // If keys have more than MOST_DIM features, a thread's state exceeds the registers that two CTAs per SM leave.
+    // Two CTAs per SM leave too few registers for a thread's state if keys have more than MOST_DIM features.
     const isBounded = output !== undefined && keyDim <= MOST_DIM;
     const kernels = isBounded ? this.#wholeHeads : this.#kernels;
     return kernels.run(isBounded ? "scan_heads" : "scan", scanBody, inputs, "read", {
