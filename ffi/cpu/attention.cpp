@@ -12,7 +12,7 @@ struct Options {
   bool chunked, capped, sinks;
 };
 
-/** Head counts and head size, derived from the shapes, which the constructor checks. */
+/** Head counts and head size, derived from the arrays' shapes. The constructor checks the shapes. */
 struct Sizes {
   int heads, kv_heads, dim;
 
@@ -70,7 +70,7 @@ Layer layer_of(const Sizes& sizes, const float* packed, const Options& options) 
   };
 }
 
-/** Returns the layer with the RoPE factors for sequences of more than `long_beyond` tokens (longrope). */
+/** Returns the layer with longrope's RoPE factors for long sequences; the layer itself if `long_beyond` is 0. */
 Layer long_layer_of(const Layer& layer, const Options& options) {
   if (options.long_beyond == 0) return layer;
   Layer own = layer;

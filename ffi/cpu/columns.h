@@ -43,7 +43,7 @@ inline int piece_of(int columns, int rows, int depth, int threads) {
   return piece * COLUMN_STEP;
 }
 
-/** Divides a product's columns into pieces and calls `some(from, to)` for each, on the pool unless small. */
+/** Calls `some(from, to)` for pieces of a product's columns, on the pool. A product below SMALL is one piece. */
 template <class Some>
 void each_columns(int columns, int rows, int depth, const Some& some) {
   const bool is_small = static_cast<long>(rows) * columns * depth < SMALL;

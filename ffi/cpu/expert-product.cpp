@@ -141,7 +141,7 @@ void multiply_shares(const ExpertProducts& products, const std::vector<Share>& s
 struct Sorted {
   std::vector<int> rows;
   std::vector<Share> shares;
-  std::vector<std::pair<int, int>> blocks; // (share, first row in the share) of up to ARRANGED_ROWS rows
+  std::vector<std::pair<int, int>> blocks; // up to ARRANGED_ROWS rows of an expert: (index in `shares`, first row)
 
   Sorted(const std::vector<int>& chosen, int experts) : rows(chosen.size()) {
     std::vector<int> next(experts);

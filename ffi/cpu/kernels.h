@@ -129,7 +129,7 @@ struct ScanRow {
   long query_stride;
   const float* keys;
   long key_stride;
-  const float* finds; // finds and puts: RWKV 7's vectors (Scan); rows `value_stride` apart
+  const float* finds; // finds, puts: RWKV 7's erasing vectors (Scan::erases), `value_stride` apart per token
   const float* puts;
   const float* values;
   long value_stride;
@@ -156,7 +156,7 @@ struct Kernels {
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
   /** Whether quantized_product supports panels, which are faster. */
   bool takes_panels;
-  /** Dequantizes columns from..to into (to - from, depth), in the order of `arrange`. Not for panels. */
+  /** Dequantizes columns from..to, not in panels, to (to - from, depth), in the order in which `arrange` stores x. */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
   /** Applies RMSNorm and RoPE to a token's heads; writes key and value to the KV slot unless KV is shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);

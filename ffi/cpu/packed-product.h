@@ -36,7 +36,7 @@ struct QuantizedShape {
   }
 };
 
-/** Checks a matrix's format, its number of axes (`axes`, one more in panels), and that rows have `depth` weights. */
+/** Returns a matrix's sizes and format. Requires `axes` axes (panels: one more) and rows of `depth` weights. */
 QuantizedShape shape_of(const QuantizedMatrix& matrix, int axes, int depth);
 
 /** Adds the matrix to the inputs of an operation. */

@@ -18,7 +18,7 @@ inline const int* table_of(const int* tables, int row) {
   return tables + 2 + static_cast<long>(row) * (tables[0] + 1);
 }
 
-/** Returns the place of each sequence's newest token; from position `long_beyond` (0: none) marked as long. */
+/** Returns each sequence's newest token. Its slot is stored as ~slot from position `long_beyond` on (0: never). */
 inline std::vector<Place> newest_places(const int* tables, int count, int long_beyond = 0) {
   std::vector<Place> places(count);
   for (int row = 0; row < count; row++) {
@@ -32,7 +32,7 @@ inline std::vector<Place> newest_places(const int* tables, int count, int long_b
   return places;
 }
 
-/** Splits a step's tokens into spans: up to `most` consecutive tokens of one sequence, with the first one's index. */
+/** Splits a step's tokens into spans of up to `most` tokens of a sequence; each with its first token's index. */
 inline std::vector<std::pair<int, Span>>
 spans_of(const int* tables, const Place* places, int count, int most) {
   std::vector<std::pair<int, Span>> spans;

@@ -1,4 +1,4 @@
-// Computes products of few rows, which BLAS is slow at: their cost is reading the weights once (docs/log.md).
+// Computes products of few rows faster than BLAS, by reading each weight from memory only once (docs/log.md).
 #include "columns.h"
 #include "kernels.h"
 

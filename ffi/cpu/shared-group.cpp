@@ -233,7 +233,7 @@ class SharedGroup : public mx::distributed::detail::GroupImpl {
     for (size_t at = 0; at < bytes; at += PIECE) each(at, std::min(PIECE, bytes - at));
   }
 
-  /** Publishes this rank's data piece by piece; calls `take` once all ranks have published it. */
+  /** Publishes this rank's data in pieces; calls `take` for each piece when all ranks have published theirs. */
   template <class Take>
   void exchange(const char* from, size_t bytes, const Take& take) {
     each_piece(bytes, [&](size_t at, size_t count) {

@@ -10,8 +10,8 @@ namespace mlx_serve {
 namespace VARIANT {
 
 /**
- * TILE: width and height of an accumulator tile (matrix columns, rows of x). STEP: depth of an operand tile, which
- * has one digit of 16 rows or columns.
+ * TILE: width and height of an accumulator tile (matrix columns, rows of x). STEP: elements along the depth in an
+ * operand tile, which holds one digit of each element of 16 columns or rows.
  */
 constexpr int TILE = 16, STEP = 64;
 
@@ -59,7 +59,7 @@ struct Block {
     x = (float*)arranged + (long)first * (steps * DIGITS * TILE + slices);
   }
 
-  /** Returns one digit of a step: TILE words of four digits per row. Loads read TILE rows, also past `count`. */
+  /** Returns one digit of a step's elements, TILE words per row. Loads read TILE rows, even if `count` is less. */
   INLINE float* digits(const DepthSlice& slice, int step, int digit) const {
     return x + (long)count * (slice.index * (SLICE_STEPS * DIGITS * TILE + 1) + (step * DIGITS + digit) * TILE);
   }
@@ -100,7 +100,7 @@ static INLINE __mmask16 first_lanes(int count) {
   return count < LANES ? (1u << (count > 0 ? count : 0)) - 1 : 0xffff;
 }
 
-/** Returns the byte positions of the lowest digits of GROUP integers, in tile order (4 bits: low nibbles first). */
+/** Returns the position of the lowest byte of each of GROUP integers, in tile order (4 bits: even elements first). */
 static INLINE __m512i tile_order(int bits) {
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m128i low = _mm512_cvtepi32_epi8(_mm512_slli_epi32(lanes, bits == 4 ? 3 : 2));
@@ -108,7 +108,7 @@ static INLINE __m512i tile_order(int bits) {
   return _mm512_castsi256_si512(_mm256_set_m128i(high, low));
 }
 
-/** Extracts the same digit (byte) of each of STEP integers. */
+/** Extracts the byte numbered `digit` of each of STEP integers, in tile order. */
 static INLINE __m512i digit_of(const __m512i* integers, int digit, __m512i order) {
   const __m512i places = _mm512_add_epi8(order, _mm512_set1_epi8(digit));
   const __m512i low = _mm512_permutex2var_epi8(integers[0], places, integers[1]);
@@ -283,7 +283,7 @@ struct Columns {
   int first, count;
 };
 
-/** Computes a quantized product. Holds the weights' digits for one strip of columns and depth slice. */
+/** Computes a quantized product. Holds the weights' digits for one strip of columns in one slice of the depth. */
 template <class Kind>
 struct TiledProduct {
   static constexpr int GROUPS = SLICE / GROUP;
@@ -325,7 +325,7 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Returns the buffer for a step's digits. A single block uses them once, so two buffers alternate. */
+  /** Returns the buffer for a step's digits. If x is a single block they are used once, and two buffers alternate. */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }

@@ -19,8 +19,8 @@ struct MakeIndices<0, I...> {
 };
 
 /**
- * Does one step of a horizontal sum of LANES vectors: within every SIZE lanes adds the first and second halves of a,
- * and likewise of b. Repeating it for all powers of two sums each vector.
+ * Does one step of summing each of LANES vectors: in every SIZE lanes, the lower half gets the sum of a's two halves,
+ * the upper half that of b's. Repeating it for all powers of two sums each vector.
  */
 template <int SIZE, int... I>
 static INLINE Floats folded(Floats a, Floats b, Indices<I...>) {

@@ -7,7 +7,7 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** Returns input `token`. Negative tokens are inputs kept from the last call, null at the beginning of a sequence. */
+/** Returns a token's input. A negative token's was kept by the last call, or is null if the sequence begins here. */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
