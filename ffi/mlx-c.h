@@ -10,7 +10,7 @@
 
 namespace mlx::core {
 
-// The overload that mlx-c calls. MLX 0.32.4 added a parameter before `sorted_indices`, the global weight scale.
+// The overload that mlx-c calls: MLX 0.32.4 added a parameter, the global weight scale, before `sorted_indices`.
 inline array gather_qmm(
     const array& x, const array& w, const array& scales, const std::optional<array>& biases,
     std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool transpose,

@@ -55,7 +55,7 @@ export const mlxC: Crate = {
   sha256: "1848b6f1686114039e6e0adcf1578911e2e4d7707b9768ad61da074132319e1c",
 };
 
-/** MLX's wheels for Linux carry the reference BLAS, which is about a hundred times slower than OpenBLAS. */
+/** OpenBLAS for Linux, because MLX's wheels carry the reference BLAS, which is about a hundred times slower. */
 export const openBlas: Partial<Record<string, Wheel>> = {
   "linux-x64": {
     package: "scipy-openblas32",

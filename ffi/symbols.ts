@@ -3,7 +3,7 @@
 // result shares memory with an input (test/mlx/sharing.test.ts).
 import { declared } from "./prototype.ts";
 
-/** Elementwise operations may reuse the memory of an input of the output's size that nothing else reads. */
+/** Elementwise operations: the output may reuse the memory of an input of equal size that nothing else reads. */
 const elementwise = [
   "int mlx_erf(mlx_array*, mlx_array, mlx_stream)",
   "int mlx_erfinv(mlx_array*, mlx_array, mlx_stream)",

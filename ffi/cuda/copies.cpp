@@ -93,7 +93,7 @@ DevicePointer place(const void* at) {
   return reinterpret_cast<DevicePointer>(at);
 }
 
-/** Returns the copies of up to SMALL_BYTES, in batches of at most MOST. */
+/** Returns kernel parameters for the copies of up to SMALL_BYTES: batches of up to MOST, each with its length. */
 std::vector<std::pair<Ranges, unsigned>> ranges_of(const std::vector<Copy>& copies) {
   std::vector<std::pair<Ranges, unsigned>> all;
   for (const auto& [to, from, bytes] : copies) {

@@ -60,7 +60,7 @@ void settle(mx::Stream stream) {
   mx::synchronize(stream);
 }
 
-/** Memory that MLX's allocator gave to operations. `sizes`: of all buffers; `memory`: the buffers of outputs only. */
+/** Memory that operations got from MLX's allocator: the sizes of all buffers, and the buffers of the outputs. */
 struct Given {
   std::set<size_t> sizes;
   std::set<Memory*> memory;
@@ -167,7 +167,7 @@ void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stre
   for (const size_t size : sizes) {
     for (;;) {
       const size_t before = mx::get_cache_memory();
-      // Allocates by `arange`, which takes no memory besides its output in GPU memory.
+      // Allocates by `arange`, whose output is the only GPU memory that it takes.
       auto taken = mx::arange(0.0, static_cast<double>(size / sizeof(float)), mx::float32, stream);
       taken.eval();
       const bool was_cached = mx::get_cache_memory() < before;
@@ -196,7 +196,7 @@ struct Made {
   Memory memory;
 };
 
-/** Several builds of the step's outputs: the last is captured, the others are for rehearsals. */
+/** The step's outputs, built several times: the last build is captured, the others are for rehearsals. */
 using Takes = std::vector<Arrays>;
 
 class Recording {
