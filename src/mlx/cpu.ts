@@ -35,7 +35,7 @@ export type HeadOptions = {
   valuesNormed: boolean;
   sharesKv: boolean;
   rotaryDims: number;
-  /** Length above which sequences use their own RoPE factors; 0 if there are none. */
+  /** Sequence length above which longrope's factors for long sequences apply; 0 if the model has none. */
   longBeyond: number;
   sinks: boolean;
 };
@@ -128,7 +128,7 @@ export function attendBlocks(
 }
 
 /**
- * Writes latents (T, D) to their slots in the pool; without `places`, each is its sequence's newest token. Then
+ * Writes latents (T, D) to their slots in the pool; without `places`, each row is its sequence's newest token. Then
  * attends from queries (T, heads * D) -> (T, heads * latent).
  */
 export function attendLatent(

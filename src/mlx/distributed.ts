@@ -18,7 +18,7 @@ export function canShareMemory(): boolean {
   return has("mlx_serve_shared_group");
 }
 
-/** Bytes that a rank sends in an all-sum, relative to its array: in a ring, all parts but its own, twice. */
+/** Bytes that a rank sends in an all-sum, per byte of its array. A ring sends all but one of `size` parts, twice. */
 const sumShare: Record<Connections, (size: number) => number> = {
   ring: (size) => (2 * (size - 1)) / size,
   nccl: (size) => (2 * (size - 1)) / size,

@@ -42,7 +42,7 @@ export function rope(
 
 export type Attention = {
   scale: number;
-  /** Causal mask, or an array: added to the scores or, if bool, false where a key is masked out. */
+  /** "causal", or an array: if bool, false masks a key out; otherwise it is added to the scores. */
   mask?: "causal" | MlxArray | undefined;
   /** Scores, one per head, that add to the softmax's denominator only (gpt-oss). */
   sinks?: MlxArray | undefined;

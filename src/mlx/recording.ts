@@ -22,7 +22,7 @@ import { stream } from "./stream.ts";
 
 /** Maximum builds of a step for its capture: rehearsals until memory settles (usually two), then the captured one. */
 const TAKES = 5;
-/** Calls before a recording that stalls streams: recording takes about the time that it would save in these calls. */
+/** Number of the call that makes a recording that stalls streams: it takes about the time that 16 calls save. */
 const WORTH_CALLS = 16;
 
 /** Copies values for one call to pinned memory, which the GPU reads without page migration. */
@@ -68,7 +68,7 @@ export class Recorded {
     return this.#call(inputs, 2);
   }
 
-  /** Calls the function while streams wait: its recording is postponed until it amortizes. */
+  /** Like `call`, if other streams wait: recording would stall them, so it is postponed to call WORTH_CALLS. */
   callBeside(...inputs: readonly MlxArray[]): MlxArray[] {
     return this.#call(inputs, WORTH_CALLS);
   }
@@ -122,7 +122,7 @@ export class Recorded {
     }
   }
 
-  /** Builds all executions, and returns their unevaluated outputs in a vector that is the outputs' only owner. */
+  /** Builds the function's outputs TAKES times, unevaluated. The returned vector is the outputs' only owner. */
   #takes(places: readonly MlxArray[]): Pointer {
     using _ = new Scope();
     return vectorOf(Array.from({ length: TAKES }, () => this.#compiled.call(...places)).flat());

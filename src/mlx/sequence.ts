@@ -61,7 +61,7 @@ export class Sequenced {
 
 const answer = new Uint8Array(1);
 
-/** Whether all operations are ours. An error would tell too, but MLX reports it to the last engine's handler. */
+/** Whether all operations are ours. Recording others fails, but the error would go to the last engine's handler. */
 function areOwn(outputs: Pointer): boolean {
   const symbol = "mlx_serve_are_own";
   check(symbol, mlxc[symbol](answer, outputs));

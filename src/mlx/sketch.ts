@@ -30,8 +30,8 @@ type Call = (...args: unknown[]) => unknown;
 type Output = { shape: Int32Array; dtype: number };
 
 /**
- * Sketches each launch, a function that evaluates the outputs of one step, once. `prepare` creates weights and pools.
- * The first launch also runs once unrecorded, to create arrays that are kept for later steps.
+ * Sketches each launch once; a launch is a function that evaluates the outputs of one step. `prepare` creates weights
+ * and pools. The first launch also runs once unrecorded, to create arrays that are kept for later steps.
  */
 export function sketchesOf(
   prepare: () => { launches: readonly (() => void)[]; free(): void },
