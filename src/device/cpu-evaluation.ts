@@ -20,7 +20,7 @@ export const cpuEvaluation: Evaluation = {
     sum(copiedFactors(node, hasGaps).map(({ bytes }) => bytes)),
 };
 
-/** Launches that these operations need in addition to one of their own. */
+/** Launches of these operations beyond the one that every operation needs. */
 const more: Readonly<Record<string, number>> = {
   // One launch copies the addend to the output first.
   mlx_addmm: 1,

@@ -50,9 +50,9 @@ export function cpuDevice(): DeviceKind {
     computeType: () => "float32",
     keepsQuantized: (dtype, quantization) =>
       dtype === "float32" && (!quantization || own.fitsPackedProduct(quantization)),
-    // Products of experts take float32 only, both ours and MLX's.
+    // Our products with experts take only float32, and so do MLX's.
     expertType: () => "float32",
-    // Panels keep 16-bit scales, which take less memory bandwidth.
+    // Keeps the stored type, because 16-bit scales, which panels support, take less memory bandwidth.
     scaleType: (stored) => stored,
     packedRows: (rows) => {
       const panels = own.panels(rows);

@@ -55,12 +55,12 @@ const SPARE_SHARE = 0.1;
 const LEAST_PROMPT = 64;
 const MOST_PADDING = 1024;
 /**
- * Throughput of 16-bit products, which take two FLOPs per token and weight, or one per token and byte. Recording
- * takes several runs of the step; it gains nothing if the GPU takes longer than the host's launches.
+ * FLOPS_PER_MS: throughput of 16-bit products, which take two FLOPs per token and weight, or one per token and byte.
+ * LONGEST_RECORDED_MS: in a longer step the GPU takes longer than the host's launches, so recording gains nothing.
  */
 const FLOPS_PER_MS = 6e11;
 const LONGEST_RECORDED_MS = 25;
-/** Number of rows from which on the matrix product adds the residual for free. */
+/** Number of rows from which on adding the residual in the matrix product costs no time. */
 const ADDING_ROWS = 2048;
 
 const takesLong = (tokens: number, weightBytes: number) =>
@@ -121,7 +121,7 @@ export function cudaDevice(info: Runtime["device"], make: MakeKernel = makeKerne
   const compute: Compute = {
     ...gpu,
     gate,
-    // A tied embedding may have a dequantized copy, made for the output projection: looking up its rows is faster.
+    // A tied embedding may have a dequantized copy, made for the output projection: lookups are faster in the copy.
     lookup: (matrix, tokens, dtype) => {
       const copy = matrix.kind === "packed" ? copies.get(matrix.matrix) : undefined;
       const from = copy ?? matrix;

@@ -71,7 +71,7 @@ export type LinearOptions = {
   bias: MlxArray | undefined;
   /** Whether to keep a dequantized copy of a quantized matrix too, for steps with many rows. */
   keepDequantized: boolean;
-  /** Both evaluate an array that is freed together with the weights: a view of a weight, or a new weight. */
+  /** Both evaluate a view of a weight, or a new weight, and keep it until the weights are freed. */
   keepView(view: MlxArray): MlxArray;
   keepWeight(make: () => MlxArray): MlxArray;
 };
@@ -80,7 +80,7 @@ export type LinearOptions = {
 export type Traced = {
   /** Calls the function. The next call may overwrite the outputs: evaluate all arrays computed from them first. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
-  /** Calls the function while other streams wait: a slow recording is postponed until it amortizes. */
+  /** Like `call`, while other streams wait: a slow recording is postponed until further calls will repay its time. */
   callBeside?(...inputs: readonly MlxArray[]): MlxArray[];
   /** Frees the function. Call it only after all of its outputs were read. */
   free(): void;
@@ -178,13 +178,13 @@ export type StepPolicy = {
   ): Traced;
 };
 
-/** Transfer of a step's values with the host. */
+/** Transfer of a step's values between host and device. */
 export type HostTransfer = {
   /** Passes host values for one step to the device, which reads them once. */
   stage(values: HostArray, shape?: readonly number[]): MlxArray;
   /** Passes host values for one step to the device, where all layers read them. */
   spread(values: HostArray): MlxArray;
-  /** Returns an output of a step for the host to read once it is evaluated. */
+  /** Returns an output of a step in memory that the host can read after the output is evaluated. */
   fetch(x: MlxArray): MlxArray;
 };
 

@@ -45,7 +45,7 @@ export function packedFor(
   };
 }
 
-/** Combines gate and up projections. `halves`: the same for both in one array; undefined if unsupported. */
+/** Combines gate and up projections. `halves` takes both in one array, and returns undefined if unsupported. */
 export type Gate = Compute["gate"] & {
   halves?(gating: Gating, halves: MlxArray): MlxArray | undefined;
 };
@@ -72,7 +72,7 @@ export function reordered(product: Linear, order: MlxArray): Linear {
   return (x, { norm, ...fusing } = {}) => product(take(norm ? norm(x) : x, order, -1), fusing);
 }
 
-/** Returns the operations to fuse: only the norm with a bias or a gate other than SwiGLU, otherwise all. */
+/** Returns the operations to fuse: all of them, or only the norm if there is a bias or the gate is not SwiGLU. */
 export function fusedOptions(
   { norm, gating, residual }: Fused,
   bias: MlxArray | undefined,

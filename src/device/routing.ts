@@ -63,7 +63,7 @@ function scoresOf(kind: Exclude<Routing["scores"], "sparsemixer">, logits: MlxAr
   return kind === "sigmoid" ? sigmoid(logits) : power(logAddExp(logits, 0), 0.5);
 }
 
-/** SparseMixer: picks experts one by one. A weight is the expert's softmax over logits near the best one left. */
+/** SparseMixer: picks experts one by one. Their weights are softmaxes over the remaining logits near the highest. */
 function sparseMix(logits: MlxArray, { each, nearness = 0 }: Routing): Routed {
   let left = logits;
   const found = Array.from({ length: each }, () => {

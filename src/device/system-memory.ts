@@ -54,7 +54,7 @@ const versions = {
   },
 };
 
-/** Returns the memory of this process' cgroups that have a limit. In a container the path may be the host's. */
+/** Returns the memory of this process' cgroups with a limit. Skips unreadable paths: in a container, the host's. */
 function controlGroups(read: ReadText): SystemMemory[] {
   const text = read("/proc/self/cgroup") ?? "";
   const groups: SystemMemory[] = [];
