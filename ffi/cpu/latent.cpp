@@ -6,7 +6,7 @@
 namespace mlx_serve {
 namespace {
 
-/** Heads and tokens per piece of work: each KV block is loaded once for all of these. */
+/** Query heads and tokens per work item, which loads each KV block once for all of them. */
 constexpr int HEADS_TOGETHER = 8, TOKENS_TOGETHER = 4;
 static_assert(HEADS_TOGETHER * TOKENS_TOGETHER <= MOST_QUERIES);
 

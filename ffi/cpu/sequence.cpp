@@ -160,9 +160,7 @@ class Run : public mx::Primitive {
   std::shared_ptr<Sequence> sequence_;
 };
 
-/**
- * Runs on the calling thread if all inputs are available: waking the stream's thread and waiting for it costs time.
- */
+/** Runs on the calling thread, or on the stream's if an input is not available yet: waking a thread takes time. */
 Arrays run(const std::shared_ptr<Sequence>& sequence, const Arrays& inputs, mx::Stream stream) {
   const Arrays& places = sequence->places();
   require(inputs.size() == places.size(), "there are not as many inputs as places");

@@ -160,7 +160,7 @@ std::set<Memory*> lend_pool() {
   return lent;
 }
 
-/** Moves MLX's cached memory to the pool. Throws unless every buffer there has one of `sizes` or was `lent`. */
+/** Moves MLX's cached buffers to the pool. Throws if a `lent` one is missing, or another one is not of `sizes`. */
 void take_cached(std::set<size_t> sizes, const std::set<Memory*>& lent, mx::Stream stream) {
   for (const Memory* memory : lent) sizes.insert(memory->size);
   Arrays fresh;
