@@ -10,7 +10,7 @@ import { Scope } from "./scope.ts";
 export class Compiled {
   readonly #trace: (inputs: MlxArray[]) => readonly MlxArray[];
   readonly #callback = nativeCallback((result, inputs) => this.#traced(result, inputs));
-  // A slot of its own, not the shared one: the trace makes other calls before the call that fills this slot returns.
+  // Not the shared slot: while the call that fills this slot runs, the trace makes calls that use the shared one.
   readonly #slot = new Slot();
   #closure: Pointer | null;
   #failure: unknown;

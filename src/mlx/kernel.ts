@@ -110,7 +110,7 @@ export class ConfiguredKernel {
   readonly #language: Language;
   readonly #kernel: Pointer;
   #config: Pointer | null;
-  /** Callback before the first compilation, cleared when it was called. */
+  /** Callback that runs before the first compilation; undefined after it was called. */
   #onCompile: (() => void) | undefined;
 
   constructor(

@@ -237,7 +237,7 @@ export function addmm(c: MlxArray, a: MlxArray, b: MlxArray): MlxArray {
   return op("mlx_addmm", c.handle, a.handle, b.handle, alpha, beta);
 }
 
-/** `rhs`: index of the right operand's matrix for each matrix of the left operand. */
+/** `rhs`: which of b's matrices each matrix of a is multiplied by. `sorted`: whether these indices ascend. */
 type GatherIndices = { rhs: MlxArray; sorted?: boolean };
 
 /** Computes `a @ b[rhs]`: products with the experts that a router chose. */
