@@ -59,8 +59,8 @@ export function mlxCompute({ stage } = hostValues) {
     },
     after: (integers, before) => {
       const first = slice(flatten(before), 0, 0, 1);
-      // Adds 0 (no number, not even NaN, is less than -infinity), which is a launch that waits for `before`. MLX's
-      // `depends` would add no launch and therefore not order anything.
+      // Adds 0 in a launch that waits for `before`: no number, not even NaN, is less than -infinity. MLX's `depends`
+      // would add no launch and therefore not order anything.
       return add(integers, astype(less(first, -Infinity), integers.dtype));
     },
     free: () => gates.free(),
