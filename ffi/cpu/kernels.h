@@ -156,7 +156,7 @@ struct Kernels {
   void (*quantized_product)(const QuantizedProduct&, int from, int to);
   /** Whether quantized_product supports panels, which are faster. */
   bool takes_panels;
-  /** Dequantizes columns from..to, not in panels, to (to - from, depth), in the order in which `arrange` stores x. */
+  /** Dequantizes columns from..to of a matrix without panels to (to - from, depth), ordered as `arrange` stores x. */
   void (*dequantize)(const QuantizedProduct&, int from, int to, float* out);
   /** Applies RMSNorm and RoPE to a token's heads; writes key and value to the KV slot unless KV is shared. */
   void (*prepare)(const Layer&, Pools, const float* qkv, int position, long slot, float* queries);

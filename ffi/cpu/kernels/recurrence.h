@@ -7,7 +7,7 @@
 namespace mlx_serve {
 namespace VARIANT {
 
-/** Returns a token's input. A negative token's was kept by the last call, or is null if the sequence begins here. */
+/** Returns a token's input. Tokens below 0 belong to the last call; null if the sequence begins with this one. */
 static INLINE const float* input_at(const Convolution& of, const ConvolutionRow& row, int token) {
   if (token >= 0) return row.x + token * row.x_stride;
   return row.before ? row.before + (long)(of.taps - 1 + token) * of.channels : nullptr;
