@@ -22,7 +22,7 @@ import { stream } from "./stream.ts";
 
 /** Maximum builds of a step for its capture: rehearsals until memory settles (usually two), then the captured one. */
 const TAKES = 5;
-/** Number of the call that makes a recording that stalls streams: it takes about the time that 16 calls save. */
+/** A recording that stalls streams is made at this call: it takes about the time that 16 recorded calls save. */
 const WORTH_CALLS = 16;
 
 /** Copies values for one call to pinned memory, which the GPU reads without page migration. */
@@ -68,7 +68,7 @@ export class Recorded {
     return this.#call(inputs, 2);
   }
 
-  /** Like `call`, if other streams wait: recording would stall them, so it is postponed to call WORTH_CALLS. */
+  /** Like `call`, if other streams wait: recording would stall them, so call number WORTH_CALLS does it. */
   callBeside(...inputs: readonly MlxArray[]): MlxArray[] {
     return this.#call(inputs, WORTH_CALLS);
   }
