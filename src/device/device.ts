@@ -80,7 +80,7 @@ export type LinearOptions = {
 export type Traced = {
   /** Calls the function. The next call may overwrite the outputs: evaluate all arrays computed from them first. */
   call(...inputs: readonly MlxArray[]): MlxArray[];
-  /** Like `call`, while other streams wait: a slow recording is postponed until further calls will repay its time. */
+  /** Like `call`, for use while other streams wait: a slow recording is postponed until further calls repay it. */
   callBeside?(...inputs: readonly MlxArray[]): MlxArray[];
   /** Frees the function. Call it only after all of its outputs were read. */
   free(): void;
