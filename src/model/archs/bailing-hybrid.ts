@@ -31,7 +31,7 @@ const ring = family({
   },
 });
 
-/** Recognizes Ling 3 by its class name; the authors and transformers use different ones. */
+/** Recognizes Ling 3 by its class name, which differs between the authors' files and transformers'. */
 const V3 = z.looseObject({
   architectures: z.tuple([z.enum(["BailingMoeV3ForCausalLM", "BailingHybridForCausalLM"])]),
 });

@@ -7,7 +7,7 @@ import { family } from "../design/family.ts";
 
 export const exaone4 = family({
   config: {
-    /** "LLLG": three layers with a window, then one without. A number is the period's length; 0 means no windows. */
+    /** Layers with (L) and without (G) a window, repeated; or n, if every n-th layer has none; 0 if none has one. */
     sliding_window_pattern: z
       .union([word.regex(/^[LG]+$/, 'expected "L" or "G" a layer'), integer.nonnegative()])
       .nullish(),

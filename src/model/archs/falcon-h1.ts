@@ -83,7 +83,7 @@ export const falconH1 = family({
   },
 });
 
-/** Sets factors to 1: MLX's weights contain them. A tied output matrix contains only the embedding's factor. */
+/** Sets factors to 1: MLX's weights contain them. A tied output matrix has the embedding's factor, not its own. */
 function withoutFactors({ tie_word_embeddings, ...config }: Config) {
   const { lm_head_multiplier, embedding_multiplier } = config;
   return {

@@ -5,7 +5,7 @@ export const gemma = family({
   design: ({ hidden_size }) => ({
     config: { tie_word_embeddings: true },
     normOffset: 1,
-    // Configurations that say "gelu" mean its tanh approximation, too.
+    // GELU's tanh approximation, even if the configuration says "gelu".
     gating: "geglu",
     embeddingScale: hidden_size ** 0.5,
   }),

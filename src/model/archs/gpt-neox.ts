@@ -9,7 +9,7 @@ export const gptNeox = family({
   config: {
     use_parallel_residual: flag.default(true),
     hidden_act: word.default("gelu"),
-    /** Whether rows are all queries, then all keys, then all values, as in GGUF files. */
+    /** Whether the QKV matrix has all query rows, then all key rows, then all value rows, as in GGUF files. */
     rows_in_order: flag.default(false),
   },
   defaults: { rms_norm_eps: 1e-5, partial_rotary_factor: 0.25 },

@@ -13,7 +13,7 @@ export const gpt = family({
     max_position_embeddings: count,
     n_inner: count.nullish(),
     activation_function: word.default("gelu_new"),
-    /** The next two keys refuse models that scale attention's scores differently. */
+    /** Models that scale attention's scores differently set this key or the next and are refused. */
     scale_attn_weights: z.literal(true).default(true),
     scale_attn_by_inverse_layer_idx: z.literal(false).default(false),
   },

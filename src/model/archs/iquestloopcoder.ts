@@ -101,7 +101,7 @@ export const iquestLoopCoder = family({
   },
 });
 
-/** Returns gate * far + (1 - gate) * near, with a gate per head that is computed from the head's query. */
+/** Returns a function that computes gate * far + (1 - gate) * near; each head's gate depends on its query. */
 function gatedMix(weights: Weights, name: string, sizes: AttentionSizes) {
   const { heads, headDim } = sizes;
   const own = headFeatures(sizes, 1);

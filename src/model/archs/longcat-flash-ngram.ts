@@ -24,7 +24,7 @@ const keys = {
   ngram_vocab_size_ratio: count.default(78),
   /** Maximum length of an n-gram. */
   emb_neighbor_num: integer.min(2).max(64).default(4),
-  /** Embedding tables per length of n-grams. */
+  /** Number of embedding tables for each n-gram length. */
   emb_split_num: count.max(64).default(4),
 };
 
@@ -35,7 +35,7 @@ export const longcatFlashNgram = family({
   design: (config, weights) => ({ makeInput: (states) => ngramInput(config, weights, states) }),
 });
 
-/** Returns the mean of the token's embedding and the embeddings of n-grams that end with the token. */
+/** Returns a function that averages the embeddings of the token and of the n-grams that end with it. */
 function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: LayerStates) {
   const { hidden_size: dims, vocab_size, emb_neighbor_num: most, emb_split_num: each } = config;
   const total = each * (most - 1);
@@ -63,7 +63,7 @@ function ngramInput(config: ConfigOf<typeof keys>, weights: Weights, states: Lay
   };
 }
 
-/** Returns the previous tokens, nearest first, each (T) int64; 0 before the sequence begins. */
+/** Returns a function that gives the `count` previous tokens, nearest first, (T) int64; 0 before the start. */
 function tokensBefore(weights: Weights, states: LayerStates, count: number) {
   const delays = Array.from({ length: count }, (_, channel) => channel + 1);
   const before = delayed(weights, states, delays);

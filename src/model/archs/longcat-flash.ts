@@ -1,5 +1,5 @@
-// LongCat Flash: two latent attentions and two MLPs per layer, with experts in parallel to the second half. Identity
-// experts return their input.
+// LongCat Flash: two latent attentions and two MLPs per layer. Experts read the first MLP's input, and their output
+// is added at the layer's end; identity experts return their input.
 import { z } from "zod";
 import { add } from "../../mlx/ops.ts";
 import { count, flag, integer } from "../checkpoint/config.ts";

@@ -17,7 +17,7 @@ export const mimoV2Flash = family({
     moe_layer_freq: marks,
     add_swa_attention_sink_bias: flag.default(true),
     add_full_attention_sink_bias: flag.default(false),
-    /** Window without the current token; `sliding_window` includes it. */
+    /** Window length without the current token, which `sliding_window` counts. */
     sliding_window_size: count.nullish(),
     head_dim: count,
     v_head_dim: count,

@@ -31,7 +31,7 @@ const text = family({
       const offset = name.startsWith("model.layers.") ? (config.norm_offset ?? 1) : 0;
       return rmsNorm(weights, name, dims, isBehind ? config.post_norm_eps : eps, offset);
     },
-    // Loads weights of head norms only from GGUF files, which store the factor on queries there.
+    // Only GGUF files have head norm weights, which contain the factor on queries; others get plain norms.
     headNorms: weights.stored.has("model.layers.0.self_attn.q_norm.weight")
       ? ["q_norm", "k_norm"]
       : "plain",

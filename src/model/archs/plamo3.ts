@@ -9,7 +9,7 @@ import type { Weights } from "../weights/weights.ts";
 export const plamo3 = family({
   config: {
     rope_local_theta: positive.default(10_000),
-    /** Window without the current token, which `design` adds. */
+    /** Window length without the current token, for which `design` adds 1. */
     sliding_window: count.default(2048),
     sliding_window_pattern: count.default(8),
   },
@@ -26,7 +26,7 @@ export const plamo3 = family({
   }),
 });
 
-/** Makes norms. Files store their weights minus a constant: 1, or less in the norms after mixers and MLPs. */
+/** Makes norms. Files store their weights minus a constant: 1/5 after mixers, 1/5 ** 1.5 after MLPs, else 1. */
 export function plamoNorms(
   weights: Weights,
   { rms_norm_eps: eps, norm_offset }: Pick<BaseConfig, "rms_norm_eps" | "norm_offset">,

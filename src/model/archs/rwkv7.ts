@@ -10,7 +10,7 @@ export const rwkv7 = family({
   config: { ...withoutAttention, ...rwkvKeys },
   defaults: { rms_norm_eps: 1e-5, tie_word_embeddings: false, max_position_embeddings: 1_048_576 },
   keys: { rms_norm_eps: "norm_eps" },
-  // Drops the first layer's matrices for mixing in an earlier layer's values: some files have them, unused.
+  // Drops layer 0's matrices for mixing in the first layer's values: some files have them, but only later layers mix.
   leftOut: /^model\.layers\.0\.attn\.v_lora\./,
   design: (config, weights) => {
     const { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps } = config;

@@ -104,7 +104,7 @@ export const step3p5 = family({
   },
 });
 
-/** Keeps the longrope factors of rotary features: GGUF files have factors for all features of a head. */
+/** Keeps the rotary features' longrope factors: GGUF files have factors for a head's other features, too. */
 function firstFactors(scaling: RopeOptions["scaling"], count: number): RopeOptions["scaling"] {
   if (!scaling?.long_factor) return scaling;
   const [long_factor, short_factor] = [scaling.long_factor, scaling.short_factor].map((factors) =>

@@ -11,7 +11,7 @@ import { headFeatures, plainNorm, projection } from "../layers/layers.ts";
 
 export const talkie = family({
   config: {
-    /** Whether RoPE rotates in the usual direction, as GGUF files need: half of their Q and K rows are negated. */
+    /** Whether RoPE rotates in the usual direction. GGUF files need it: half of their Q and K rows are negated. */
     rotates_forwards: flag.default(false),
     /** Factor on logits in GGUF files, in place of the tensor lm_head_gain. */
     logit_gain: real.nullish(),
