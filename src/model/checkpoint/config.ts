@@ -3,7 +3,7 @@ import { z } from "zod";
 import { isObject } from "../../files/json.ts";
 import { LoadError } from "../../files/load-error.ts";
 
-// Types of most configuration keys.
+// Schemas of single values, which most configuration keys use.
 export const count = z.int().positive();
 export const positive = z.number().positive();
 export const share = positive.max(1);
@@ -195,7 +195,7 @@ export function kvOwnersOf(layers: number, sharing: number, key: string): number
   throw new LoadError(`config.json: ${key}: no layer has keys and values of its own`);
 }
 
-/** Returns a layer's window by layer_types, or by `slides` without layer_types; undefined for full attention. */
+/** Returns a layer's window; undefined for full attention. layer_types decides or, if it is absent, `slides`. */
 export function windowOf(
   { layer_types, sliding_window }: Pick<BaseConfig, "layer_types" | "sliding_window">,
   layer: number,

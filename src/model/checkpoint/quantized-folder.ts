@@ -14,7 +14,7 @@ import type { StoredTensor } from "./stored/tensor.ts";
 
 type Config = Readonly<Record<string, unknown>>;
 
-/** Converts the tensors of one quantization format, within the map, to tensors in MLX's layouts. */
+/** Replaces the map's tensors of one quantization format by tensors in MLX's layouts. */
 type Format = (config: unknown, tensors: Tensors) => void;
 
 function format<T extends z.ZodType>(

@@ -1,5 +1,5 @@
-// Converts BitNet's ternary weights: a byte of `weight` (outputs / 4, inputs) packs 2-bit weights of four rows, each
-// outputs / 4 after the previous; `weight_scale` is one number. Loaded with 4 bits, which all devices can multiply.
+// Converts BitNet's ternary weights: a byte of `weight` (outputs / 4, inputs) packs 2-bit weights of four rows, which
+// are outputs / 4 apart; `weight_scale` is one number. They become 4-bit, which all devices can multiply.
 import { z } from "zod";
 import { LoadError, quoted } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";

@@ -1,4 +1,4 @@
-// Finds and checks a folder's tensors by name, for the formats, which convert them to MLX's layouts.
+// Finds and checks a folder's tensors by name, for the converters of quantization formats.
 import { LoadError } from "../../../files/load-error.ts";
 import type { StoredTensor } from "../stored/tensor.ts";
 

@@ -60,7 +60,7 @@ export function latentSizes({ optional, required }: GgufValues) {
     q_lora_rank: optional("attention.q_lora_rank"),
     kv_lora_rank: required("attention.kv_lora_rank"),
     qk_rope_head_dim: rotary,
-    // If the file has the _mla keys, they give a head's sizes, and key_length and value_length the latent's.
+    // Prefers the _mla keys, which are a head's sizes: beside them, key_length and value_length are the latent's.
     qk_nope_head_dim:
       (optional("attention.key_length_mla") ?? required("attention.key_length")) - rotary,
     v_head_dim: optional("attention.value_length_mla") ?? required("attention.value_length"),
@@ -72,7 +72,7 @@ export const hasNorms = ({ tensors }: Gguf) => tensors.has("blk.0.attn_q_norm.we
 export const hasCorrections = ({ tensors }: Gguf) =>
   tensors.keys().some((name) => name.endsWith(".exp_probs_b.bias"));
 
-/** Returns each layer's kind. `kinds`: tensor names -> kinds; a layer's first match counts, or the last entry. */
+/** Returns each layer's kind: that of the first tensor name in `kinds` that the layer has, else the last one. */
 export function kindsOf<T>(
   { tensors }: Gguf,
   { optional, required }: GgufValues,

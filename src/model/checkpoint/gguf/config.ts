@@ -166,7 +166,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   if (isScaled && (single || long)) {
     throw new LoadError("the GGUF file scales rotary positions twice: by factors and in metadata");
   }
-  // If the file has a factor per frequency (llama3's scaling), returns it as longrope, equal for all lengths.
+  // Returns a file's factors per frequency (llama3's scaling) as longrope, the same for short and long sequences.
   if (single) {
     const context = optional("context_length") ?? 131_072;
     return {
@@ -197,7 +197,7 @@ function ropeScaling({ metadata, tensors }: Gguf, values: Values, numbersOf: Rea
   });
 }
 
-/** Returns yarn's parameters if the file has them or the family deviates from the defaults. */
+/** Returns yarn's `truncate` for gpt-oss, and mscale values for families that store a log multiplier. */
 function yarnGains({ architecture, optional }: Values) {
   if (architecture === "gpt-oss") return { truncate: false };
   const gain = optional("rope.scaling.yarn_log_multiplier");
@@ -210,7 +210,7 @@ function yarnGains({ architecture, optional }: Values) {
 function partialRotaryFactor({ architecture, optional }: Values, headDim: number) {
   const rotated = optional("rope.dimension_count");
   if (rotated !== undefined && rotated < headDim) return rotated / headDim;
-  // Returns 1 for `ggufFamilies`: some of their configurations rotate only a part of each head by default.
+  // Returns 1, the whole head, for `ggufFamilies`: by default, some of their architectures rotate only a part.
   return ggufFamilies.has(architecture) ? 1 : undefined;
 }
 

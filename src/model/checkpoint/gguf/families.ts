@@ -261,7 +261,7 @@ export const ggufFamilies: ReadonlyMap<string, GgufFamily> = new Map<string, Ggu
       modelType: "stablelm",
       names: { attn_q_norm: "self_attn.q_layernorm", attn_k_norm: "self_attn.k_layernorm" },
       config: (_, gguf) => ({
-        // Not read from the file, whose flag is wrong in some models.
+        // Derived from the tensors, because the file's flag is wrong in some models.
         use_parallel_residual: !gguf.tensors.has("blk.0.ffn_norm.weight"),
         qk_layernorm: hasNorms(gguf),
       }),

@@ -141,7 +141,7 @@ function gemma4Keys(values: GgufValues, gguf: Gguf) {
   };
 }
 
-/** Adds keys that the file lacks, as llama.cpp does: the chunk size, and which model has no head norms. */
+/** Derives keys as llama.cpp does: chunks of 8192 tokens unless the window is 0; no head norms with 128 experts. */
 function llama4Keys({ optional, required }: GgufValues) {
   const isPlain = optional("attention.sliding_window") === 0;
   return {

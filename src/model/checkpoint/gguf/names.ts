@@ -102,7 +102,7 @@ const paired = [
 
 type Order = (index: number) => number;
 
-/** Returns a function from a row of the file to the row of the tensor; undefined if no rows are reordered. */
+/** Returns a function that maps a row of the file to a row of the tensor; undefined if no rows are reordered. */
 export function rowOrder(
   name: string,
   shape: readonly number[],
@@ -112,8 +112,8 @@ export function rowOrder(
 }
 
 /**
- * Maps rows of the llama family's files, which store each query and key head as pairs for interleaved RoPE, (heads, D
- * / 2, 2), to Hugging Face's two halves.
+ * Returns a function that maps rows of the llama family's files, which store each query and key head as pairs for
+ * interleaved RoPE, (heads, D / 2, 2), to Hugging Face's two halves.
  */
 function pairedRows(name: string, shape: readonly number[], config: GgufConfig): Order | undefined {
   const [, part] = /\.attn_([qk])\.(?:weight|bias)$/.exec(name) ?? [];
@@ -131,7 +131,7 @@ const tiled = Array.from(ggufFamilies.values(), (family) =>
   family.isTiled ? [family.modelType] : [],
 ).flat();
 
-/** Maps interleaved value heads to Hugging Face's order, where heads that share a key head are side by side. */
+/** Returns a function from interleaved rows to Hugging Face's, where value heads of a key head are adjacent. */
 function groupedHeads(config: GgufConfig, headDim: number): Order {
   const keyHeads = Number(config.linear_num_key_heads);
   const each = Number(config.linear_num_value_heads) / keyHeads;
@@ -159,7 +159,7 @@ function tiledRows(
   return (row) => (row < before ? row : before + order(row - before));
 }
 
-/** Maps a column of the file to the input that it multiplies; undefined if no columns are reordered. */
+/** Returns a function that maps a column of the file to its input; undefined if no columns are reordered. */
 export function inputOrder(name: string, config: GgufConfig): Order | undefined {
   if (!tiled.includes(config.model_type) || !/\.ssm_out\.weight$/.test(name)) return undefined;
   return groupedHeads(config, Number(config.linear_value_head_dim));

@@ -2,7 +2,7 @@
 import { deepseekKeys, graniteExperts, hasCorrections, kindsOf } from "./common.ts";
 import type { GgufFamily, GgufValues } from "./family.ts";
 
-/** Names of a Mamba mixer's tensors, but for step sizes: Mamba 1 has a projection for them, Mamba 2 only a bias. */
+/** Names of a Mamba mixer's tensors, except step sizes': Mamba 1 has a projection for them, Mamba 2 a bias. */
 const mambaNames = (mixer: string) => ({
   ssm_in: `${mixer}.in_proj`,
   ssm_conv1d: `${mixer}.conv1d`,
@@ -33,7 +33,7 @@ function mamba2Heads({ required }: GgufValues): { heads: number; headDim: number
   return { heads, headDim: required("ssm.inner_size") / heads };
 }
 
-/** Configuration without head sizes: files of models without attention have 0 heads. */
+/** Removes head sizes, for models without attention, whose files have 0 heads. */
 const noHeads = { num_key_value_heads: undefined, head_dim: undefined };
 
 /** Names of RWKV's low-rank pairs of matrices, and of the second matrix's bias. */

@@ -146,7 +146,7 @@ export function orderedRuns(
   return { ...runsOf(name, stored, { rows, runs: single, shape }), rowOrder: undefined };
 }
 
-/** Concatenates runs of columns of each row. `of` is the number of unquantized columns in a row. */
+/** Concatenates runs of columns of each row. Runs count weights, not packed words; `of`: weights per row. */
 export function columnsOf(
   stored: StoredTensor,
   { runs, of }: { runs: readonly RowRun[]; of: number },
