@@ -116,7 +116,7 @@ export function orderedTensors(
   return [...affineTensors({ ...source, weight }), inputOrder];
 }
 
-/** Tells whether a matrix is later stacked (experts) or split by head (kv_b_proj), which forbids an input order. */
+/** Tells whether a matrix is stacked (experts) or split by head (kv_b_proj) later: its columns keep their order. */
 function isTakenApart(name: string): boolean {
   return /\.experts\.|\.kv_b_proj$/.test(name);
 }
