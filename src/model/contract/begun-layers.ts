@@ -9,9 +9,8 @@ const LAYERS = 2;
 const MOST_BEGUN = 2;
 
 /**
- * Builds and launches layers, and lets the host wait so that it is only a few layers ahead of the device:
- * intermediate arrays stay in memory until they are computed. Without waiting, the memory of all layers would be
- * needed at once, and allocating it is slow.
+ * Builds and launches layers. The host waits so that it is at most a few layers ahead of the device: without waiting,
+ * the intermediate arrays of all layers would be in memory at once, and allocating that memory is slow.
  */
 export class BegunLayers {
   readonly #landOthers: (() => void) | undefined;

@@ -48,9 +48,9 @@ export type LatentOptions = {
 export interface Step {
   /**
    * Applies norms and RoPE to queries and keys, writes keys and values to the KV store, and attends: qkv (T, (heads +
-   * 2 kvHeads) * D) -> (T, heads * D). With `sharesKv` qkv has only queries: an earlier layer, whose output they
-   * depend on, wrote the keys and values. With `rows` (R), only the tokens at these indices attend: (R, heads * D).
-   * Each is the last one of its sequence, or a token whose output is not needed.
+   * 2 kvHeads) * D) -> (T, heads * D). With `sharesKv` qkv has only queries: an earlier layer wrote the keys and
+   * values. With `rows` (R), only the tokens at these indices attend: (R, heads * D). Each of these tokens is its
+   * sequence's last one, or a token whose output is not needed.
    */
   attend(
     state: KvState,

@@ -50,8 +50,8 @@ export function ropeOptions(
 }
 
 /**
- * Returns a function that makes the RoPE of a layer, once per head size. Layers with a window have a RoPE of their
- * own if `localBase` or the configuration gives one. `rotary` is the number of rotary features, if known.
+ * Returns a function that makes a layer's RoPE, or returns the one that it made earlier for this head size. Layers
+ * with a window get another RoPE if `localBase` or the configuration has one. `rotary`: rotary features, if known.
  */
 export function layerRopes(
   far: RopeConfig,
@@ -80,7 +80,7 @@ export function layerRopes(
 
 /** Returns how many features of a head are rotary. */
 function rotaryDims({ rope_scaling, partial_rotary_factor }: RopeConfig, headDim: number): number {
-  // Counts all features for proportional RoPE; `proportional` makes wavelengths that leave some of them unrotated.
+  // Proportional RoPE counts all features as rotary: `proportional` makes wavelengths that leave some unrotated.
   if (rope_scaling?.rope_type === "proportional") return headDim;
   const share = partial_rotary_factor ?? 1;
   const rotary = 2 * Math.floor((headDim * share) / 2);
@@ -219,7 +219,7 @@ export function yarnScale({ scaling }: RopeOptions): number {
 
 type LongRopeSet = { factors: readonly number[] | undefined; magnitude: number };
 
-/** Returns longrope's factors for short and long sequences. `beyond`: length limit of short ones, if both differ. */
+/** Returns longrope's factors for short and long sequences. `beyond`: longest short sequence, if both differ. */
 function longRope(scaling: RopeScaling, maxPositions: RopeOptions["maxPositions"]) {
   const longest = maxPositions ?? 131_072;
   const { original_max_position_embeddings: original = longest } = scaling;

@@ -25,7 +25,7 @@ export type LatentState = Readonly<LatentShape> & { readonly index: number };
 export type SlotState = { readonly shape: readonly number[]; readonly index: number };
 
 export class LayerStates {
-  /** Windows of the first block groups, in group order; these groups exist even if this rank has no state in them. */
+  /** Windows of the first block groups, in order. These groups exist even if this rank has no state in them. */
   readonly windows: readonly (number | undefined)[];
   /** Maximum length of sequences whose keys are rotated by longrope's short factors (`originalLength` of rope.ts). */
   readonly originalLength: number | undefined;

@@ -24,7 +24,7 @@ import { arrangeHalves, arrangeNormHalves } from "../layers/qkv.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { AttentionDesign } from "./design.ts";
 
-/** For each window, keys and values that the last layer to write them passes to later layers with this window. */
+/** Per window, the crossing that takes the last written keys and values to later layers with this window. */
 export type KvCrossings = ReadonlyMap<number | undefined, Crossing>;
 
 export function kvCrossings(config: BaseConfig, design: AttentionDesign): KvCrossings {
@@ -71,7 +71,7 @@ export function attentionLayers(
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const crossing = crossings.get(window);
     const shared = layer < kvOwners ? undefined : latest.get(window);
-    // Takes the keys and values from the rank that computes them, and stores them for the later layers of this rank.
+    // If no layer here wrote the keys and values that this one shares, stores those that another rank computed.
     const taken = layer < kvOwners || shared ? undefined : crossing;
     const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
@@ -105,7 +105,7 @@ export function attentionLayers(
   };
 }
 
-/** Makes head norms. The key norm is that of the attention `keysOf`, or none if this layer writes no keys. */
+/** Makes head norms. The key norm is the one of the attention named `keysOf`; none if this layer writes no keys. */
 function headNorms(
   { headNorms, normsValues }: AttentionDesign,
   keysOf: string | undefined,

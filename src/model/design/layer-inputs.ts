@@ -38,7 +38,7 @@ export function layerInputs(config: LayerInputsConfig, weights: Weights): LayerI
   };
 }
 
-/** Gates a layer's additional input by the hidden state, and projects it: (T, D), (T, each) -> (T, D) */
+/** Gates a layer's additional input by the hidden state, and projects it: (T, D), (T, features) -> (T, D) */
 export function layerInputGate(
   weights: Weights,
   name: string,

@@ -7,7 +7,7 @@ import type { Crossing } from "../layers/crossings.ts";
 import type { Weights } from "../weights/weights.ts";
 import type { Design } from "./design.ts";
 
-/** Stores the sum and starts anew every `size` layers. Attention, MLPs and last norm read a mixture of all sums. */
+/** Stores the residual sum and restarts it every `size` layers; attention, MLP and last norm mix all the sums. */
 export function mixedResiduals(
   weights: Weights,
   { hidden_size: dims, num_hidden_layers: layers, rms_norm_eps: eps }: BaseConfig,
@@ -16,7 +16,7 @@ export function mixedResiduals(
   const sums = Array.from({ length: Math.ceil(layers / size) }, (_, i): Crossing => {
     return { from: i * size, to: layers - 1, width: dims };
   });
-  /** Mixes the current sum with the sums that were stored at layers below `before`. */
+  /** Mixes the current residual sum with the sums that were stored at layers below `before`. */
   const mixture = (name: string, before: number) => {
     const mix = residualMixture(weights, name, dims, eps);
     const begun = sums.filter(({ from }) => from < before);
