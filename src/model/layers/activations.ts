@@ -100,7 +100,7 @@ export function situ(beta: number, most: number | null | undefined): Gating {
   };
 }
 
-/** Gates as Gemma 3n: subtracts mean plus `deviations` standard deviations from gates; negative ones become 0. */
+/** Gates as Gemma 3n: subtracts mean plus `deviations` standard deviations from gates; negative results become 0. */
 export function sparseGeglu(weights: Weights, width: Extent, deviations: number): Gating {
   const total = weights.ranks.totals(width) ?? ((x) => x);
   const mean = (x: MlxArray) => divide(total(sum(x, -1, true)), wholeOf(width));

@@ -68,7 +68,7 @@ export function deltaAttention(
   };
 }
 
-/** Computes steps and output gates (T, heads * features) and betas (T, heads) from x. */
+/** Computes step sizes (for decays) and output gates (T, heads * features), and betas (T, heads), from x. */
 function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   const { dims, headDim } = own;
   const width = headFeatures(own);
@@ -98,7 +98,7 @@ function deltaGates(weights: Weights, name: string, own: AttentionSizes) {
   };
 }
 
-/** Loads exp(A_log) of each head, repeated per feature, and dt_bias. */
+/** Loads exp(A_log), a number per head that is repeated for each feature, and dt_bias. */
 function featureRates(
   weights: Weights,
   name: string,

@@ -89,7 +89,7 @@ export function deltaNet(
   };
 }
 
-/** Splits Qwen 3 Next's two matrices, grouped by key head, into queries with keys and values, gates, betas, steps. */
+/** Splits Qwen 3 Next's two matrices, grouped by key head, into in_proj_qkv, in_proj_z, in_proj_b and in_proj_a. */
 export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: DeltaNetSizes): void {
   const { dims, keyHeads: heads, keyDim } = sizes;
   const each = sizes.valueHeads / heads;
@@ -98,7 +98,7 @@ export function arrangeDeltaNet({ matrices }: Weights, name: string, sizes: Delt
   const runs = (size: number, at: number, length: number) =>
     Array.from({ length: heads }, (_, head) => ({ first: head * size + at, count: length }));
   const [mixed, rates] = [`${name}.in_proj_qkvz`, `${name}.in_proj_ba`];
-  // Splits Qwen 3 Next's matrix. GGUF files have the split parts, and Qwen 3.5's files have separate matrices.
+  // Splits Qwen 3 Next's joint matrix. Other files do not have it: GGUF stores its parts, Qwen 3.5 separate matrices.
   if (matrices.has(mixed)) {
     matrices.check(mixed, [heads * width, dims]);
     matrices.pick(mixed, `${name}.in_proj_qkv`, [

@@ -23,14 +23,14 @@ export function arrangeExperts(
 ): void {
   stackExperts(stored, name, experts);
   const [source, target] = [`${name}.experts`, `${name}.switch_mlp`];
-  // Renames tensors of all experts that some of MLX's files name like a single MLP's.
+  // Renames the stacked experts of some MLX files: `name`.experts.gate_proj to `name`.switch_mlp.gate_proj.
   for (const part of Object.keys(partNames)) {
     if (!stored.has(`${source}.${part}.weight`)) continue;
     stored.rename({ [`${source}.${part}.`]: `${target}.${part}.` });
   }
   const both = stored.get(`${source}.gate_up_proj`)?.shape;
   if (!both || stored.has(`${target}.gate_proj.weight`)) return;
-  // Either (experts, 2 hidden, dims) and (experts, dims, hidden), or both transposed. Checks both: one may be square.
+  // gate_up is (experts, 2 hidden, dims), or transposed together with down_proj. Checks both: one may be square.
   const down = stored.get(`${source}.down_proj`)?.shape;
   if (both[2] === dims && down?.[1] === dims) {
     splitExperts(stored, `${source}.gate_up_proj`, target);

@@ -21,7 +21,7 @@ import {
 /** x (T, D) -> the chosen experts of each token and their weights */
 export type Router = (x: MlxArray) => Routed;
 
-/** Builds a router. `name`: the matrix of scores. `shared`: shared experts that all tokens take, and their gate. */
+/** Builds a router. `name`: name of the score matrix. `shared`: number of shared experts, and their gate's name. */
 export function router(
   weights: Weights,
   name: string,

@@ -51,7 +51,7 @@ function fadingAttention(
 ): AttentionBlock {
   const { hidden_size: dims, rms_norm_eps: eps } = config;
   const all = headsOf({ ...config, num_key_value_heads: undefined });
-  // Passes groups of the output norm as KV heads: a rank gets the heads of whole groups, or a part of one group.
+  // Passes the output norm's groups as KV heads: a rank gets all heads of several groups, or a part of one group.
   const own = ownHeads(weights, name, { dims, ...all, kvHeads: groups });
   const { heads, headDim } = own;
   const [width, features] = [heads * headDim, headFeatures(own)];
@@ -91,7 +91,7 @@ function fadingAttention(
   };
 }
 
-/** Returns ALiBi's slopes: a geometric series, extended by slopes in between unless heads are a power of two. */
+/** Returns ALiBi's slopes: a geometric series. If `heads` is not a power of two, slopes in between are appended. */
 function slopes(heads: number): number[] {
   const series = (count: number) =>
     Array.from({ length: count }, (_, i) => 2 ** (-(2 ** -(Math.log2(count) - 3)) * (i + 1)));

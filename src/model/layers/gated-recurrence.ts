@@ -32,10 +32,10 @@ export const recurrenceKeys = { conv1d_width: count.default(4) };
 type RecurrenceConfig = Pick<BaseConfig, "hidden_size" | "num_attention_heads"> &
   z.infer<z.ZodObject<typeof recurrenceKeys>>;
 
-/** Minimum number of key features that kernels read. A channel needs one, so the others are zero. */
+/** Minimum number of key features that kernels read. A channel's recurrence needs one; the others are zero. */
 const KEYS = 16;
 
-/** Builds a layer from linear_x, conv_1d and rg_lru, gated by linear_y; then linear_out. */
+/** Builds a layer: linear_x, conv_1d and rg_lru make its output, which linear_y gates and linear_out projects. */
 export function gatedRecurrence(
   config: RecurrenceConfig,
   weights: Weights,

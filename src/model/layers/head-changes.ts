@@ -149,7 +149,7 @@ export function narrowValues(
   };
 }
 
-/** Makes crossings for groups of `each` layers, which use the keys and values of their group's first layer. */
+/** Makes one crossing per group of `each` layers, for the keys and values of the group's first layer. */
 export function takenOver(
   { kvHeads, headDim }: Pick<AttentionSizes, "kvHeads" | "headDim">,
   layers: number,

@@ -120,8 +120,8 @@ export function ownWidth(weights: Weights, name: string, hidden: number): Extent
 }
 
 /**
- * Builds down(gating(gate(x), up(x))), with gate and up computed as one product. `own`: this rank's part of the
- * width; pass it if `gating` depends on the part.
+ * Builds down(gating(gate(x), up(x))), with gate and up computed as one product. `own`: this rank's part of the MLP's
+ * width; pass it if `gating` needs the same part.
  */
 export function gatedMlp(
   weights: Weights,
@@ -227,7 +227,7 @@ export type AttentionSizes = {
   own?: { heads: Slice; kvHeads: Slice } | undefined;
 };
 
-/** Returns the extent of the features of this rank's heads, `each` per head. */
+/** Returns this rank's part of an axis that has `each` features per query head. */
 export function headFeatures(
   { heads, own, ...sizes }: Omit<AttentionSizes, "dims" | "kvHeads">,
   each = sizes.headDim,

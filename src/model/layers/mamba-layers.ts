@@ -41,7 +41,7 @@ export type MambaSizes = {
   taps: number;
 };
 
-/** Norms of steps before their projection, of keys (B) and of queries (C), in models that have them. */
+/** Norms of step sizes before their projection, of keys (B) and of queries (C), in models that have them. */
 export type MambaNorms = { steps: AnyNorm; keys: AnyNorm; queries: AnyNorm };
 
 /** Builds a mixer from in_proj, conv1d, x_proj, dt_proj, A_log, D, out_proj, and with heads dt_bias. */
@@ -88,7 +88,7 @@ export function mambaMixer(
   };
 }
 
-/** Loads the rate and the bias that turn steps into decays, per channel and state feature. */
+/** Loads the rate and the bias that turn step sizes into decays, per channel and state feature. */
 function channelRule(weights: Weights, name: string, channels: Extent, stateSize: number) {
   const stored = weights.part(`${name}.A_log`, channels, [stateSize], "float32");
   return {

@@ -75,7 +75,7 @@ export function mamba2Layer(
 /** Factors on parts of the mixer's projected input. */
 export type Mamba2Factors = { values: number; keys: number; queries: number; steps: number };
 
-/** Builds a mixer from in_proj, conv1d, A_log, D, dt_bias, out_proj. `makeNorm` gets this rank's part of the axis. */
+/** Builds a mixer from in_proj, conv1d, A_log, D, dt_bias, out_proj. `makeNorm` gets this rank's output features. */
 export function mamba2Mixer(
   weights: Weights,
   name: string,
@@ -127,7 +127,7 @@ export function mamba2Mixer(
   };
 }
 
-/** Folds factors on the convolution's inputs into the convolution's weights. A run of channels shares a factor. */
+/** Folds factors on the convolution's inputs into its weights. `runs`: consecutive channels that share a factor. */
 function scaledInputs(
   weights: Weights,
   { weight, ...rest }: Convolution,

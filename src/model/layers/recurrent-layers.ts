@@ -49,7 +49,7 @@ export function joinConvolutions({ stored }: Weights, name: string): void {
   stored.arrange(parts, (all) => joined(`${name}.conv1d.weight`, all));
 }
 
-/** Loads the rate and the bias that turn steps into decays: (heads) each, float32. */
+/** Loads the rate and the bias that turn step sizes into decays: (heads) each, float32. */
 export function decayRule(weights: Weights, name: string, heads: Extent) {
   const stored = weights.part(`${name}.A_log`, heads, [], "float32");
   return {
