@@ -58,7 +58,7 @@ export class Runner {
     return this.#device.depth;
   }
 
-  /** Launches a step. If that takes longer than earlier steps run, it calls `landOthers` to read their results. */
+  /** Launches a step. If earlier steps end before it is launched, it calls `landOthers` to read their results. */
   launch(inputs: StepInputs, landOthers?: () => void): Launched {
     using _ = new Scope();
     this.forwards += 1;
@@ -136,7 +136,7 @@ export class Runner {
     return { hidden, added, logits, best: { indices, highest } };
   }
 
-  /** Whether layers launch before the step is built. Not with several ranks: others expect no collectives. */
+  /** Whether layers launch before the step is built. Never with several ranks: others expect no collectives yet. */
   #beginsEarly(tokens: number): boolean {
     if (this.#group || this.#order.isStage) return false;
     return this.#device.beginsEarly?.(tokens, this.#weightBytes) ?? false;
@@ -167,7 +167,7 @@ export class Runner {
     const made = isBeside ? prompts.callBeside?.(...given) : undefined;
     const [indices, highest, logits] = made ?? prompts.call(...given);
     const best = { indices: indices!, highest: highest! };
-    // A step without samples waits for `hidden`, for which any output serves.
+    // A step without samples waits for `hidden`. Any output of the step can be waited for.
     return { hidden: best.indices, added: [], logits: logits!, best };
   }
 
@@ -214,8 +214,8 @@ export class Runner {
   /**
    * Returns a step of this shape, traced once: tokens (T) and integers -> the most likely tokens (R), their logits
    * (R), all logits (R, V). With several ranks each step is built anew: CPU collectives cannot be compiled or
-   * recorded for a GPU; recording NCCL's takes rehearsals, whose number differs between ranks, so they would
-   * deadlock; and nothing may be evaluated before other ranks send their part.
+   * recorded for a GPU; recording NCCL's would deadlock, because ranks need different numbers of rehearsals; nothing
+   * may be evaluated before other ranks send their part.
    */
   #tracedOf(
     key: string,
@@ -288,7 +288,7 @@ function tokensOf(rows: readonly StateRow[]): number {
   return rows.reduce((sum, { count }) => sum + count, 0);
 }
 
-/** Returns the index of the token with the shortest context, which is the cheapest one to sample for padding. */
+/** Returns the index of the token with the shortest context: padding samples it, because that is the cheapest. */
 function earliestToken(rows: readonly StateRow[]): number {
   let [earliest, least, at] = [0, Infinity, 0];
   for (const { start, count } of rows) {

@@ -114,7 +114,7 @@ export class SampledStep implements Launched {
 
   #begin(arrays: readonly MlxArray[]): void {
     const { order } = this.#context;
-    // Evaluates in `read` on a first stage: the next step's layers would queue behind arrays of the last stage.
+    // On a first pipeline stage, evaluates in `read`: the next step's layers would queue behind the other stages.
     if (order.isStage) this.#unread = [...this.#unread, ...arrays];
     else order.begin(arrays);
   }

@@ -94,8 +94,8 @@ export type Best = ReturnType<Compute["best"]>;
 export type DrawRow = SampleRow & Lookback;
 
 /**
- * Draws tokens: rows[i] by row at[i] of logits (R, V). `best` has the argmax, for greedy rows. Rows with a late mask
- * are not drawn. Call it in a scope: it makes arrays.
+ * Draws a token for each of `rows`: for rows[i] by row at[i] of logits (R, V). `best` has the argmax, for greedy
+ * rows. Rows with a late mask are not drawn. Call it in a scope: it makes arrays.
  */
 export function draw(
   device: SamplerDevice,
@@ -376,7 +376,7 @@ function indexAbove(
   return minimum(astype(index, "int32"), weights.shape[1]! - 1);
 }
 
-/** Returns the random number for output token `index`: in [0, 1), in steps that float32 represents. */
+/** Returns the random number for output token `index`: a multiple of 2^-23 in [0, 1), exact in float32. */
 export function unitNumber(seed: number, index: number): number {
   const low = mix(seed >>> 0, index);
   const high = mix(Math.floor(seed / 2 ** 32) >>> 0, low);

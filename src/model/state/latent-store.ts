@@ -57,7 +57,7 @@ export class LatentStore {
     return this.#layers.reduce((sum, { pool }) => sum + pool.bytes, 0);
   }
 
-  /** Makes a decode step of one token per row. `splitsOf` returns splits per row, given the number of unsplit CTAs. */
+  /** Makes a decode step of one token per row. `splitsOf`: number of unsplit CTAs -> number of splits per row. */
   decodeStep(tables: readonly MlxArray[], splitsOf: (groups: number) => number): LatentStep {
     const own = tables[this.group]!;
     return {
@@ -69,7 +69,7 @@ export class LatentStore {
     };
   }
 
-  /** Makes a step with prompts. `placesOf` returns each token's position, slot and row, `tilesOf` tiles of a size. */
+  /** Makes a step with prompts. `placesOf`: position, slot and row of each token. `tilesOf`: tiles of a size. */
   mixedStep(
     tables: readonly MlxArray[],
     placesOf: (group: number) => MlxArray,

@@ -73,7 +73,7 @@ type Layer = {
  */
 const LEAST_WIDTH = 8;
 
-/** CTAs (thread blocks) that keep a GPU busy. Tables of LONG_WIDTH blocks and more need LONG_BUSY_GROUPS. */
+/** CTAs (thread blocks) that keep a GPU busy: LONG_BUSY_GROUPS if tables have at least LONG_WIDTH blocks per row. */
 const BUSY_GROUPS = 256;
 const LONG_WIDTH = 256;
 const LONG_BUSY_GROUPS = 512;
@@ -158,7 +158,7 @@ export class PagedKvStore {
     return { tables, width };
   }
 
-  /** Returns the maximum splits per row of a decode step. They depend on the longest row. */
+  /** Returns the maximum number of splits per row of a decode step, chosen for the longest row. */
   partsOf(rows: readonly KvRow[]): number {
     const longest = rows.reduce((most, { start }) => Math.max(most, start + 1), 1);
     const parts = Math.min(Math.max(1, Math.floor(longest / SPLIT_TOKENS)), MOST_PARTS);
@@ -189,20 +189,20 @@ export class PagedKvStore {
       : this.#mixedStep(rows, tables, onQueries);
   }
 
-  /** Whether the row's position tells if it is long. At the beginning of a long prompt it does not. */
+  /** Whether `start` alone tells if longrope's long factors apply. At the beginning of a long prompt it does not. */
   #showsKind({ start, isLong = false }: KvRow): boolean {
     return isLong === start >= this.#originalLength;
   }
 
   /** Whether all layers have a kernel for chunks. Then a step with prompts needs only tokens and packed integers. */
   get areChunked(): boolean {
-    // Without groups of layers there is no packed array that has the tokens' positions.
+    // Without block groups, no packed array has the tokens' positions.
     return this.#scratch.length > 0 && this.#layers.every(({ attention }) => attention.chunks);
   }
 
   /**
-   * Packs the integers of a step with prompts: each group's block tables; each group's positions, slots and rows of
-   * tokens; tiles of each size. If padded, the number of tiles depends only on the numbers of rows and tokens.
+   * Packs the integers of a step with prompts: each group's block tables; position, slot and row of each token, per
+   * group; tiles of each size. If padded, the number of tiles depends only on the numbers of rows and tokens.
    */
   chunkInputs(rows: readonly KvRow[], isPadded = false): Int32Array[] {
     const tokens = rows.reduce((sum, { count }) => sum + count, 0);
@@ -313,7 +313,7 @@ export class PagedKvStore {
     };
     const keyOf = ({ group, attention: { chunks } }: Layer) =>
       `${group} ${chunks && nameOf(chunks.tile)}`;
-    /** Inputs for each group of layers and tile size, which such layers share. */
+    /** Kernel inputs, shared by the layers of one group that have the same tile size. */
     const planned = new Map<string, ReturnType<typeof plan>>();
     for (const layer of this.#layers) {
       const key = keyOf(layer);
@@ -355,7 +355,7 @@ export class PagedKvStore {
     return count > 1 && start + count > this.#device.longPrompt ? "mlx" : "tokens";
   }
 
-  /** Attends with a chunk of one prompt (count, heads * D) to the prompt's tokens, back to the window's edge. */
+  /** Attends from a chunk of one prompt (count, heads * D) to the prompt's tokens, back to the window's edge. */
   #attendLong(
     own: MlxArray,
     written: MlxArray,
@@ -396,7 +396,7 @@ export class PagedKvStore {
   }
 }
 
-/** Returns the same object each time for the same options, because kernels cache by identity. */
+/** Returns the same object each time for the same `options`, because kernels cache by the object's identity. */
 function workOf(
   { works }: Layer,
   { qNorm, kNorm, vNorm, rope, sharesKv }: Heads,
@@ -429,8 +429,8 @@ function attendSome(
 }
 
 /**
- * Returns a mask (bool): whether each token of start..end attends to each of first..end, which are the token itself
- * and earlier ones, back to the window's edge.
+ * Returns a mask (bool): whether each token of start..end attends to each token of first..end. A token attends to
+ * itself and earlier tokens, back to the window's edge.
  */
 export function causalMask(
   { first, start, end }: { first: number; start: number; end: number },
