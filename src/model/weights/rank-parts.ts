@@ -101,7 +101,7 @@ export class RankParts {
     return shape;
   }
 
-  /** Cuts matrices (...leading, outputs, ...rest) to this rank's outputs and inputs (the last axis of `rest`). */
+  /** Cuts matrices (...leading, outputs, ...rest) to this rank's outputs, and their last axis to its inputs. */
   cutMatrix(
     name: string,
     leading: readonly number[],
@@ -166,7 +166,7 @@ export class RankParts {
     return { runs: columnsThatTake(order, inputs), of };
   }
 
-  /** Whether each part's columns are whole quantization groups. In a matrix without input order they are. */
+  /** Whether each part's columns are whole quantization groups. Always so in a matrix without input order. */
   #hasWholeGroups(name: string, parts: readonly Extent[], unit: number): boolean {
     const order = this.#matrices.inputOrder(name);
     if (!order) return true;

@@ -20,7 +20,7 @@ export type LayerSplit = { ranges: readonly LayerRange[] } | { memory: readonly 
 export type Stage = {
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  /** Returns the rank's part of `count` layers. `vocabulary`: size of embedding and output matrix, in layers. */
+  /** Returns the rank's part of `count` layers. `vocabulary`: embedding and output matrix, as a number of layers. */
   layersOf(count: number, vocabulary: number): LayerRange;
   /** Receives the hidden states (T, D) from the previous rank. */
   receive(tokens: number, dims: number): MlxArray;

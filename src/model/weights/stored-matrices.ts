@@ -72,7 +72,7 @@ export class StoredMatrices {
     this.#stored.rename({ [`${name}.reordered.`]: `${name}.` });
   }
 
-  /** Reorders the inputs: the column that took input i now takes the input at `placeOf(i)`. */
+  /** Reorders the inputs: the column that took input i now takes input `placeOf(i)`. */
   orderInputs(name: string, inputs: number, placeOf: (input: number) => number): void {
     const before = this.inputOrder(name) ?? Uint32Array.from({ length: inputs }, (_, i) => i);
     const order = before.map(placeOf);

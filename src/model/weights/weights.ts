@@ -40,9 +40,9 @@ export type WeightOptions = {
   /** Ranks that the weights are divided among. */
   group?: Group | undefined;
   parallel?: Parallel | undefined;
-  /** Layers of each rank with "pipeline"; evenly divided by default. */
+  /** Layers of each rank, if `parallel` is "pipeline"; evenly divided by default. */
   layers?: LayerSplit | undefined;
-  /** Attention windows of the layers of all ranks, with "pipeline". */
+  /** Attention windows of the layers of all ranks, if `parallel` is "pipeline". */
   windows?: readonly (number | undefined)[] | undefined;
   onProgress?: OnProgress | undefined;
 };
@@ -80,8 +80,8 @@ export class Weights {
   }
 
   /**
-   * Makes a linear layer of `name`.weight, and of `name`.bias if the file has one. The matrix may have several
-   * outputs, one below the other. If the inputs are divided among ranks, the ranks' partial results are summed.
+   * Makes a linear layer of `name`.weight, and of `name`.bias if the file has one. The matrix may stack the rows of
+   * several outputs. If the inputs are divided among ranks, the ranks' partial results are summed.
    */
   linear(name: string, inputs: Extent, outputs: Extents): Linear {
     const parts = partsOf(outputs);
@@ -154,7 +154,7 @@ export class Weights {
     return this.device.experts(matrix, bias, (view) => this.arrays.keep(view));
   }
 
-  /** Makes one linear layer per expert of several matrices of one shape, like `joined`. */
+  /** Like `joined`, for experts: joins several matrices of the same shape into one linear layer per expert. */
   joinedExperts(
     name: string,
     parts: readonly string[],
