@@ -73,7 +73,7 @@ export function attentionChecks(device: Device): DeviceCheck[] {
 
 type Kind = "decode" | "prompt" | "chunks" | "shared keys" | "copy";
 
-/** For each sequence, the number of cached tokens and the number of tokens that a step adds; decode steps add one. */
+/** Per sequence, the number of cached tokens (`start`) and of tokens that a step adds; decode steps add one. */
 const sequences = [
   { start: 0, added: 7 },
   { start: 32, added: 34 },

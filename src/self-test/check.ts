@@ -19,7 +19,7 @@ export function noise(key: string, count: number): Float32Array {
   return uniform(`self-test/${key}`, count);
 }
 
-/** Finds the largest absolute error, NaN if a number is NaN where none is expected. */
+/** Finds the largest absolute error; NaN if only one of two compared numbers is NaN. */
 export function compared(
   what: string,
   found: readonly number[],
@@ -38,7 +38,7 @@ export function compared(
   return { what, worst, most };
 }
 
-/** Does what `compared` does, with errors relative to the largest expected number. */
+/** Like `compared`, but errors are relative to the largest expected number. */
 export function comparedByPart(
   what: string,
   found: readonly number[],
@@ -73,7 +73,7 @@ export function numbersOf(x: MlxArray): number[] {
   return astype(x, "float32").numbers();
 }
 
-/** Holds arrays, as a model holds its weights, until the block ends that declares it. */
+/** Keeps arrays alive, as a model keeps its weights, until the block that declares the keeper ends. */
 export function keeper(): Pick<LinearOptions, "keepView" | "keepWeight"> & Disposable {
   const kept: MlxArray[] = [];
   const keepView = (view: MlxArray) => {
@@ -90,7 +90,7 @@ export function keeper(): Pick<LinearOptions, "keepView" | "keepWeight"> & Dispo
   };
 }
 
-/** Does work with a keeper. */
+/** Calls `work` with a keeper, which frees its arrays afterwards. */
 export function keeping<T>(work: (keep: ReturnType<typeof keeper>) => T): T {
   using keep = keeper();
   return work(keep);

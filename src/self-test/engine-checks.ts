@@ -68,7 +68,7 @@ export function requestOf(model: TinyModel, more: Partial<EngineRequest> = {}): 
   };
 }
 
-/** Counts wrong and missing tokens of an answer; none is allowed. */
+/** Counts wrong and missing tokens of an answer. A check fails if there are any. */
 export function sameTokens(
   what: string,
   found: readonly number[],
@@ -136,7 +136,7 @@ async function checkTogether(engine: EngineClient, model: TinyModel): Promise<Fi
 
 async function runTogether(engine: EngineClient, model: TinyModel) {
   const { name, greedy } = model;
-  // A model without KV blocks never runs out of them, so there a request of higher priority causes the preemption.
+  // Running out of KV blocks causes the preemption; in a model without them, a high-priority request causes it.
   const isRecurrent = keptBy[name as keyof typeof keptBy] === "a state";
   const options = { tokenBudget: 24, maxBatch: isRecurrent ? 3 : 6, blocks: 17 };
   return await withModel(engine, model, options, async () => {
@@ -200,7 +200,7 @@ async function checkOverlap(engine: EngineClient): Promise<Finding[]> {
 /** Difference of log-probabilities below which rounding may reverse the order of two tokens. */
 const CLOSE_CALL = 1e-3;
 
-/** Compares tokens, up to the first difference if the two likeliest tokens there are closer than CLOSE_CALL. */
+/** Compares all tokens, or only those before the first difference if this is a close call (see CLOSE_CALL). */
 function sameButCloseCalls(what: string, found: Answer, expected: Answer): Finding {
   const at = expected.tokens.findIndex((token, i) => token !== found.tokens[i]);
   const [best, second] = expected.events[at]?.top ?? [];

@@ -1,4 +1,4 @@
-// Checks MLX operations against plain arithmetic. test/self-test ensures that none that mlx-serve uses is missing.
+// Checks MLX operations against plain arithmetic. test/self-test ensures that each one mlx-serve uses has a check.
 import { array, type MlxArray, type Operand } from "../mlx/array.ts";
 import * as fast from "../mlx/fast.ts";
 import * as ops from "../mlx/ops.ts";

@@ -179,7 +179,7 @@ export class PlainAttention implements BlockAttention {
 
   free(): void {}
 
-  /** Returns the offset of KV head `kv` of a token's slot in a pool. */
+  /** Returns the offset in a pool of the vector that KV head `kv` has in a token's slot. */
   #at(slot: number, kv: number): number {
     const { kvHeads, headDim } = this.#shape;
     const block = Math.floor(slot / BLOCK_TOKENS);

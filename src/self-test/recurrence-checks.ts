@@ -108,7 +108,7 @@ function told({ heads, keyHeads, keyDim, valueDim, gates, dtype }: ScanCase): st
 
 const NONE = -1;
 
-/** Rows of chunks and single tokens that start without a state, update their slot, or read one but write another. */
+/** Chunks and single tokens whose row has no state yet, updates its slot, or reads one slot and writes another. */
 const moves: readonly RowMove[] = [
   { first: 0, count: 1, from: 2, to: 2 },
   { first: 1, count: 1, from: NONE, to: 4 },

@@ -54,7 +54,7 @@ export async function selfTest(options: SelfTestOptions): Promise<Result[]> {
   return results;
 }
 
-/** Runs one share of the checks in a process, and in a new one after each crash. */
+/** Runs a job's checks in a process. After each crash a new process runs the remaining checks. */
 async function testShare(
   job: Job,
   options: SelfTestOptions & { onDone: (result: Result) => void },
@@ -66,7 +66,7 @@ async function testShare(
     const { running, checks } = child;
     if (end === undefined && running === undefined && checks) return;
     const problem = end ?? "exited before it was done";
-    // If the process ended between checks, the failure is that of the whole process, and no check is left to run.
+    // If the process ended between checks, reports the failure for the process itself and runs no further checks.
     const index = running ?? checks?.length ?? 0;
     const name = checks?.[index] ?? `the ${part} part's own process`;
     options.onDone({ part, name, ms: child.runningMs, problem });
@@ -144,7 +144,8 @@ class Child {
 }
 
 /**
- * Describes the signal or exit code, and the error in stderr: after a segmentation fault Bun ends by another signal.
+ * Describes how a process ended: signal or exit code, and the error in stderr, which names a fault if Bun hides its
+ * signal.
  */
 function describeEnd(
   signal: Bun.Subprocess["signalCode"],

@@ -80,7 +80,7 @@ function vectorSeconds(device: Device, matrix: Matrix, inputs: number): number {
   });
 }
 
-/** Returns the bytes per second that a matrix-vector product reads of its matrix. */
+/** Returns the bytes per second at which a matrix-vector product reads its matrix. */
 function vectorRate(device: Device): number {
   const inputs = 2048;
   const weight = random(device, [sizesOf(device).elements / inputs, inputs]);
@@ -129,7 +129,7 @@ const [HEADS, KV_HEADS, HEAD_DIM] = [16, 4, 128];
 const CONTEXT = 1024;
 const CHUNK = 256;
 
-/** Measures sequences of 1,024 tokens: a decode step of all of them, and a chunk at the end of one. */
+/** Measures attention to sequences of 1,024 tokens: a decode step of all of them, and a chunk at the end of one. */
 function measureAttention(device: Device, limits: Limits): Figure[] {
   const rows = device.backend === "cpu" ? 8 : 64;
   const width = CONTEXT / BLOCK_TOKENS;
