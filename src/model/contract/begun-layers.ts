@@ -3,7 +3,7 @@ import type { Hidden } from "../../device/device.ts";
 import { asyncEvaluate, type MlxArray } from "../../mlx/array.ts";
 import { Scope } from "../../mlx/scope.ts";
 
-/** Layers per launch, except that the first layer is launched at once, and its queries even earlier. */
+/** Layers per launch. The first layer is launched alone, and its queries even before the rest of it. */
 const LAYERS = 2;
 /** Maximum launches in flight: enough that the device never idles. */
 const MOST_BEGUN = 2;

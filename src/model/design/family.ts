@@ -95,8 +95,8 @@ export function textPart(text: Architecture, { isBare = false } = {}): Architect
     if (!isWrapped) return text(config, weights);
     const { text_config, ...outside } = parseConfig(Wrapped, config);
     const [outer, inner] = [outside.tie_word_embeddings, text_config.tie_word_embeddings];
-    // transformers 5 reads the outer key, earlier versions the inner one. If they differ, files with lm_head are
-    // untied.
+    // transformers 5 reads the outer tie_word_embeddings, earlier versions the inner one. If they differ, files with
+    // lm_head are untied.
     const tied =
       outer != null && inner != null && outer !== inner
         ? { tie_word_embeddings: !weights.stored.hasAny(/\blm_head\.weight$/) }
