@@ -5,7 +5,7 @@ import type { StoredMatrices } from "../weights/stored-matrices.ts";
 import type { StoredTensors } from "../weights/stored-tensors.ts";
 import type { AttentionSizes } from "./layers.ts";
 
-/** Reorders `qkv_proj` of files that interleave it by KV head: queries, key and value of each. */
+/** Reorders a `qkv_proj` that is interleaved by KV head: each KV head's queries, its key, its value. */
 export function arrangeGroups(
   matrices: StoredMatrices,
   name: string,
@@ -62,7 +62,7 @@ export function arrangeNormHalves(
   stored.arrange([name], ([norm]) => runsOf(name, norm!, { rows, runs, shape: norm!.shape }));
 }
 
-/** Returns the rows of all first parts, or of all second parts, if each head has two parts side by side. */
+/** Returns the rows of every head's first or second part (`part`), if heads consist of two parts side by side. */
 export function everyOther(heads: number, headDim: number, part: 0 | 1): RowRun[] {
   return Array.from({ length: heads }, (_, head) => {
     return { first: (2 * head + part) * headDim, count: headDim };
