@@ -86,7 +86,7 @@ const CLUSTER_TOKENS = 64;
 const MOST_LATENT_PARTS = 64;
 
 export class PagedKvStore {
-  /** Index of a block after each group's last block, for the writes of padding rows. */
+  /** Per group, the index of a spare block after the last one: padding rows write there. */
   readonly #scratch: readonly number[];
   readonly #device: Compute & HostTransfer & Memory;
   readonly #layers: Layer[] = [];

@@ -10,7 +10,7 @@ import type { Step } from "../contract/model.ts";
 import type { SlotState } from "../contract/states.ts";
 
 export class SlotStore {
-  /** Index of a slot after the last one, for the writes of padding rows. */
+  /** Index of a spare slot after the last one: padding rows write there. */
   readonly #scratch: number;
   readonly #pools: MlxArray[] = [];
   readonly #recurrence: Recurrence;
