@@ -126,7 +126,7 @@ export class RankParts {
     }
   }
 
-  /** Looks up tokens (T) in a divided embedding. Other ranks' tokens give 0 here, and the ranks are summed. */
+  /** Looks up tokens (T) in a divided embedding. Tokens that other ranks have give 0 here; the ranks' sum has all. */
   lookup(rows: Lookup, own: Extent): Lookup {
     const { group } = this;
     if (!group || typeof own === "number") return rows;

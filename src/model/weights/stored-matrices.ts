@@ -97,7 +97,7 @@ export class StoredMatrices {
     return blockOf(weight.format as GgufType).items;
   }
 
-  /** Whether matrices are stored in one format and with one input order, so that they can be joined. */
+  /** Whether matrices have the same storage format and the same input order, so that they can be joined. */
   areAlike(parts: readonly string[]): boolean {
     const tail = (tensor: StoredTensor | undefined) =>
       tensor && [tensor.format, ...tensor.shape.slice(1)].join();
@@ -142,7 +142,7 @@ export class StoredMatrices {
     }
   }
 
-  /** Whether two matrices have one storage format and no bias, and `other` has `factor` times the columns. */
+  /** Whether two matrices have the same storage format and no bias, and `other` has `factor` times the columns. */
   isLike(name: string, other: string, factor: number): boolean {
     return kinds.every((kind) => {
       const [own, its] = [name, other].map((each) => this.#stored.get(`${each}.${kind}`));
