@@ -19,7 +19,7 @@ export type PlainConvolution = {
   column: number;
 };
 
-/** Returns the columns of rows that the convolution reads. */
+/** Cuts each row to the columns that the convolution reads. */
 export function channelsOf(rows: number[][], { column, weight }: PlainConvolution): number[][] {
   return rows.map((row) => row.slice(column, column + weight[0]!.length));
 }

@@ -143,10 +143,7 @@ class Child {
   }
 }
 
-/**
- * Describes how a process ended: signal or exit code, and the error in stderr, which names a fault if Bun hides its
- * signal.
- */
+/** Describes how a process ended: signal or exit code, and the error in stderr (Bun changes a segfault's signal). */
 function describeEnd(
   signal: Bun.Subprocess["signalCode"],
   exitCode: number,
