@@ -71,7 +71,7 @@ export function attentionLayers(
     const rope = design.rope ? design.rope(whole, window, layer) : whole();
     const crossing = crossings.get(window);
     const shared = layer < kvOwners ? undefined : latest.get(window);
-    // If no layer here wrote the keys and values that this one shares, stores those that another rank computed.
+    // If a layer shares keys and values that another rank computed, it takes and stores them for later layers too.
     const taken = layer < kvOwners || shared ? undefined : crossing;
     const isSharing = shared !== undefined || taken !== undefined;
     design.arrange?.(name, all, layer);
