@@ -23,7 +23,7 @@ export type Mode = {
   pass(bench: Bench): Promise<Pass[]>;
   /** The most important figure of the mode, which the chart shows. */
   shows: { key: "tokens_per_second" | "p50_ttft_ms" | "p99_inter_token_ms"; label: string };
-  /** Returns a result's improvement over the first result; absent if they are not comparable. */
+  /** Returns a result's improvement over the first one; modes without comparable results omit this function. */
   speedup?(first: Result, result: Result): number;
   /** Returns a sentence that sums up the results. */
   verdict(results: readonly Result[]): string;

@@ -109,7 +109,7 @@ class Client {
       stream: true,
       stream_options: { include_usage: true },
       ...(this.#takesExtras && { ignore_eos: true, min_tokens: maxTokens }),
-      // Requests only LOW: a request can lower the priority that its key has from its tier, but not raise it.
+      // Only LOW is sent: a request can lower the priority that its API key's tier grants, but not raise it.
       ...(priority === "LOW" && { service_tier: "flex" }),
     };
     const path = this.#chat ? "/v1/chat/completions" : "/v1/completions";
