@@ -21,7 +21,7 @@ export type Agent = {
   args(server: AgentServer): readonly string[];
 };
 
-/** Environment variable with the API key, since other users of the machine can see arguments. */
+/** Environment variable that passes the API key: other users of the machine could see it in the arguments. */
 const KEY_VARIABLE = "LAUNCH_API_KEY";
 /** Name of the server in an agent's configuration. */
 const PROVIDER = "mlx-serve";
@@ -35,7 +35,7 @@ export const agents: readonly Agent[] = [
     env: ({ url, key, model, maxTokens }) => ({
       ANTHROPIC_BASE_URL: url,
       ANTHROPIC_AUTH_TOKEN: key,
-      // Claude Code also names models for background work and subagents; all of these mean the server's model.
+      // Claude Code also names models for background work and subagents; all these variables get the server's model.
       ANTHROPIC_MODEL: model,
       ANTHROPIC_SMALL_FAST_MODEL: model,
       ANTHROPIC_DEFAULT_FABLE_MODEL: model,

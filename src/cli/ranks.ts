@@ -102,7 +102,7 @@ const LOCAL = "127.0.0.1";
 
 const newSecret = () => randomBytes(32).toString("hex");
 
-/** Returns the GPU of a rank, of those visible to this process. */
+/** Returns the GPU on which a rank computes: rank i gets the GPU of index i among the visible ones. */
 function gpuOf(rank: number): string {
   return process.env.CUDA_VISIBLE_DEVICES?.split(",")[rank] ?? String(rank);
 }

@@ -27,7 +27,7 @@ const options = {
   "api-key": { type: "string" },
 } as const;
 
-/** Settings of `serve` that `run` accepts too, with all their spellings. */
+/** Settings of `serve` that `run` accepts too, by all flags that `serve` has for them. */
 export const settingKeys = ["temperature", "topP", "topK", "minP", "maxTokens", "dtype"] as const;
 
 export async function run(args: string[], env: Environment = process.env): Promise<void> {
@@ -89,7 +89,7 @@ function isPiped(): boolean {
   }
 }
 
-/** Returns the server, unless it is shutting down and the user named neither the server nor one of its models. */
+/** Returns the server as answerers; undefined if it is draining and the user named neither the server nor a model. */
 async function usableServer(
   server: Server,
   positionals: readonly string[],

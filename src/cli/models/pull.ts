@@ -41,7 +41,7 @@ export type PullShownOptions = {
   output?: ProgressOutput;
 };
 
-/** Pulls with progress on `output`. */
+/** Downloads a model from the hub and shows the progress on `output`. */
 export async function pullShown(
   { id, ...wanted }: RepoName,
   { include, json = false, env, output = process.stderr }: PullShownOptions,

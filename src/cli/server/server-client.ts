@@ -47,7 +47,7 @@ async function findServers(flags: ServerFlags, env: Environment): Promise<Server
     }));
 }
 
-/** Returns the named or only server, or else the one at the default port; undefined if none is found. */
+/** Returns the server that the user named, the only one that runs, or the one at the default port, if any. */
 export async function findServer(
   flags: ServerFlags,
   env: Environment,
@@ -55,7 +55,7 @@ export async function findServer(
   return chooseServer(await findServers(flags, env));
 }
 
-/** Returns the server as findServer does, but throws if none is found. */
+/** Returns the server that `findServer` finds; throws if it finds none. */
 export async function needServer(flags: ServerFlags, env: Environment): Promise<Server> {
   return (await findServer(flags, env)) ?? noServer();
 }
