@@ -89,7 +89,7 @@ function wrong(
   message: string,
   path: number[] = [],
 ): never {
-  // For a missing parameter, adds the issue that zod would add, by which errors.ts recognizes it.
+  // A missing parameter gets the issue that zod itself would add: errors.ts recognizes it as a missing parameter.
   if (input === undefined) context.addIssue({ code: "invalid_type", expected: "array", input });
   else context.addIssue({ code: "custom", message, path, input });
   return z.NEVER;
