@@ -28,7 +28,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
   const openPaths = pathsOf(({ access }) => access === "open");
   app.use(authenticate(() => ring, openPaths));
   for (const route of routes) {
-    // A final parameter matches the rest of the path (model names have slashes) unless another route continues it.
+    // A parameter that ends a path also matches slashes, as in model names, unless a longer route continues the path.
     const isContinued = routes.some(({ path }) => path.startsWith(`${route.path}/`));
     const path = route.path
       .replace(/\{(\w+)\}$/, isContinued ? ":$1" : ":$1{.+}")
@@ -38,7 +38,7 @@ export function makeApp(serving: Serving): Hono<HttpEnv> {
 
   app.notFound((c) => {
     const allowed = methods.filter((method) =>
-      // Middleware is registered for all methods, so it does not count as a route.
+      // Counts only routes as matches; middleware also matches, but is registered for all methods.
       app.router
         .match(method, c.req.path)[0]
         .some(([[, { method }]]) => method !== METHOD_NAME_ALL),

@@ -1,5 +1,5 @@
-// Answers the lines of batches, each of which is a request, with the same handlers, checks, limits and errors as
-// requests of clients, but without a socket and at low priority.
+// Answers the requests in batch files, one request per line. They pass the same handlers, checks, limits and errors
+// as clients' requests, but have no socket and run at low priority.
 import type { LineRequest } from "../batch/batch-run.ts";
 import type { BatchesOptions } from "../batch/batches.ts";
 import type { LineResponse } from "../batch/output.ts";

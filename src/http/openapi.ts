@@ -60,7 +60,7 @@ export function openApiDocument(
   };
 }
 
-/** Returns the server's URL as the client sees it, possibly through a proxy, and whether keys are needed. */
+/** Returns the server's URL as the client sees it (possibly a proxy's), and whether the server requires API keys. */
 export function askedAt(c: Context<HttpEnv>, ring: KeyRing): Required<OpenApiOptions> {
   const scheme = c.req.header("x-forwarded-proto") === "https" ? "https" : "http";
   return { url: `${scheme}://${c.req.header("host")}`, needsKey: !ring.open };

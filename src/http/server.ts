@@ -234,7 +234,7 @@ function engineOptionsOf(settings: Settings): Partial<EngineOptions> {
     blocks: settings.blockPoolSize,
     kvBytes: settings.kvMemory,
     snapshotBytes: settings.snapshotMemory,
-    // The engine's queue also holds a batch of requests that join the next step, and a batch of batch-job lines.
+    // The queue also holds a batch of requests for the next step, and a batch of requests from batch files.
     maxWaiting: 2 * maxBatch + settings.maxQueue,
     maxLength: settings.maxModelLen,
     stepMs: settings.stepTime,

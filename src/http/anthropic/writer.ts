@@ -131,7 +131,7 @@ class BlockEvents {
     }
   }
 
-  /** Returns the events that close the open block and open the given one; none if a block of its type is open. */
+  /** Returns the events that end the open block and start `block`; no events if the open block has the same type. */
   #in(block: AnswerBlock): MessagesEvent[] {
     if (this.#open === block.type) return [];
     const closed = this.#close();

@@ -6,7 +6,7 @@ const MAX_DEPTH = 128;
 const MAX_STRINGS = 2 ** 17;
 /** Maximum elements, fields, arrays and objects in a body; most are token ids. */
 const MAX_VALUES = 2 ** 20;
-/** Maximum escapes in a body: more than fit a body of the default size limit, at six characters (\uXXXX) each. */
+/** Maximum escapes in a body; at six characters (\uXXXX) each, a body of the default maximum size has fewer. */
 const MAX_ESCAPES = 2 ** 22;
 /** Sizes that take JSON.parse a few milliseconds: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
 const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];
@@ -15,7 +15,7 @@ const MAX_RUN = 2 ** 16;
 
 const [QUOTE, BACKSLASH] = [0x22, 0x5c];
 const [STRING, COMMA, BEGIN, END] = [1, 2, 3, 4];
-/** The kind of each byte that matters to the structure; 0 for all other bytes. */
+/** Maps each byte value to its role in the structure of JSON (STRING, COMMA, ...); 0 for all other bytes. */
 const marks = new Uint8Array(256);
 for (const [mark, kind] of Object.entries({
   '"': STRING,

@@ -12,8 +12,8 @@ export type RequestRecord = {
   queueMs?: number;
   ttftMs?: number;
   /**
-   * At debug level: index and text of the first prompt token that is not cached, the token there in the most similar
-   * cached prefix, the position at which computation resumed, and the request field that the prompt token is from.
+   * At debug level, for the first prompt token that is not cached: its index and text, the token at that index in the
+   * most similar cached prefix, the position where computation resumed, and the token's request field.
    */
   prefixMiss?: {
     at: number;

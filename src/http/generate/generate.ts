@@ -28,7 +28,7 @@ export function generate<T extends { stream: boolean }>(codec: Codec<T>) {
   return (serving: Generating, ceiling: Priority): Handler<HttpEnv> =>
     async (c) => {
       const request = await readRequest(c, serving, codec.request);
-      // Yields to other requests: with thousands of messages, the work before and after each takes tens of ms.
+      // Yields to other requests: for thousands of messages, reading and converting them take tens of ms each.
       await new Promise(setImmediate);
       return await answered(c, serving, ceiling, codec, request);
     };

@@ -75,7 +75,7 @@ async function loadedOrUnloaded(
   return "load";
 }
 
-/** Returns the requested keep-alive time if the owner asks; otherwise undefined: other keys must not hold memory. */
+/** Returns the requested keep-alive time, or undefined if the key is not the owner's: others must not hold memory. */
 export function keepAliveOf(
   { keep_alive }: { keep_alive?: number | undefined },
   c: Context<HttpEnv>,
@@ -146,7 +146,7 @@ function thinkingOf(think: Request["think"]): Pick<Chat, "thinks" | "effort"> {
   return { thinks: true, effort: think === "max" ? "xhigh" : think };
 }
 
-/** Converts messages. A tool result answers the first open call of its tool's name, or else the first open call. */
+/** Converts messages. A tool result answers the first unanswered call of its tool, or else the first of any tool. */
 function messagesIn(asked: readonly OllamaMessage[]): Message[] {
   let open: { id: string | undefined; name: string }[] = [];
   return asked.map((message): Message => {

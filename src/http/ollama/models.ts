@@ -141,7 +141,7 @@ function detailsOf(source: ModelSource): OllamaDetails {
   };
 }
 
-/** Returns a model's capabilities, always with tools: templates without them get a default tool-call format. */
+/** Returns a model's capabilities. Every chat template supports tools: one without them gets a default format. */
 function capabilitiesOf(embeds: boolean, template: string): OllamaShow["capabilities"] {
   if (embeds) return ["embedding"];
   if (template === "") return ["completion"];

@@ -117,7 +117,7 @@ export class ResponseTools {
     );
   }
 
-  /** Converts a custom tool to a function. The model sees its grammar as text; a regex of it constrains sampling. */
+  /** Converts a custom tool to a function. The model sees the tool's grammar; sampling enforces it as a regex. */
   #custom({ description, format }: CustomTool, param: string): Omit<OfferedTool, "name"> {
     if (format?.type !== "grammar") return { description, parameters: inputSchema({}) };
     const { syntax, definition } = format;

@@ -13,7 +13,7 @@ import type { ResponseContext, ResponseWriter } from "../generate/codec.ts";
 import { ItemEvents, itemOf, type NewEvent, newItemId, statusOf } from "./response-items.ts";
 import type { ResponseTools } from "./response-tools.ts";
 
-/** Creates the writer of a response. `store` returns whether the response was stored. */
+/** Creates the writer of a response. `store` stores the finished response if requested; returns whether it did. */
 export function responseWriter(
   request: ResponsesRequest,
   context: ResponseContext,

@@ -17,7 +17,7 @@ import { offeredTool } from "../generate/openai-fields.ts";
 import { tokenText } from "../generate/token-text.ts";
 import { chatOf } from "./chat.ts";
 
-/** Minimum token limit; usually it is twice the context, since clients count prompts before they truncate them. */
+/** Minimum of the token limit, otherwise twice the context: clients count prompts before they truncate them. */
 const MIN_LIMIT = 2 ** 17;
 /** Tokens per written part; the event loop runs between parts, each of which takes a few milliseconds. */
 const PART = 1024;

@@ -4,17 +4,17 @@ import type { Settings } from "../../config/settings.ts";
 import { ApiError, badRequest } from "../frame/errors.ts";
 import type { FileSink } from "../frame/multipart.ts";
 
-/** A running upload: its key, and the bytes received so far. */
+/** A running upload: the name of its API key, and the bytes received so far. */
 type Received = { readonly owner: string; bytes: number };
 
-/** One upload's reservation of its key's storage. */
+/** The file and bytes that a running upload occupies within the storage limits of its API key. */
 export type UploadRoom = {
   /** Reserves more bytes; throws if they exceed a limit. */
   grow(bytes: number): void;
   leave(): void;
 };
 
-/** The running uploads of all keys; their bytes count against the limits of their keys. */
+/** The running uploads of all API keys; their files and bytes count against the storage limits of their keys. */
 export class KeyUploads {
   readonly #limits: Pick<Settings, "maxFiles" | "maxFileSize" | "maxFileStorage">;
   readonly #uploads = new Set<Received>();
@@ -23,7 +23,7 @@ export class KeyUploads {
     this.#limits = limits;
   }
 
-  /** Reserves a file for an upload; throws if the key has reached its maximum number of files. */
+  /** Counts a new upload as a file of its API key; throws if the key has reached its maximum number of files. */
   begin(owner: string, stored: () => { files: number; bytes: number }): UploadRoom {
     const { maxFiles, maxFileSize, maxFileStorage } = this.#limits;
     if (stored().files + this.#of(owner).length >= maxFiles) {

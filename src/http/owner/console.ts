@@ -10,7 +10,7 @@ import { healthOf } from "../frame/health.ts";
 import type { Keys, Runtime } from "../frame/serving.ts";
 import { type ConsoleFiles, consoleFiles } from "./console-files.ts";
 
-/** Content security policy: only scripts and requests of this origin; no inline code, framing or HTML strings. */
+/** Content security policy: scripts, styles and requests of this origin; no inline code, framing or innerHTML. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",

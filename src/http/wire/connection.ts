@@ -19,7 +19,7 @@ export type Service = {
   log: Logger;
 };
 
-/** Delay of the first probe whether a half-closed client still reads, and the growth factor of later delays. */
+/** Delay before the first probe of a client that has closed its sending side; growth factor of later delays. */
 const FIRST_PROBE_MS = 10;
 const PROBE_GROWTH = 4;
 

@@ -4,7 +4,7 @@ import { closeSync, openSync } from "node:fs";
 /** File descriptors reserved for models, downloads and the like. */
 const RESERVE = 64;
 
-/** Returns the first reserved number. New descriptors get the lowest free one: if that is reserved, few are left. */
+/** Returns the first reserved descriptor number: if the lowest free number has reached it, few are left. */
 export function firstReserved(): number {
   const limit = descriptorLimit();
   return limit - Math.min(RESERVE, limit / 4);

@@ -4,7 +4,7 @@ import { RequestFault } from "./request-fault.ts";
 import type { RequestHead } from "./request-head.ts";
 import type { SocketStream } from "./socket-stream.ts";
 
-/** Maximum unread bytes of a body that are read and dropped to keep the connection; it closes if there are more. */
+/** Maximum unread bytes of a body that are dropped to keep the connection open; it is closed if more are left. */
 const MAX_SKIPPED_BYTES = 2 ** 16;
 /** Bytes decoded before yielding to the event loop: decoding is slow if a body consists of one-byte chunks. */
 const MAX_DECODED_BYTES = 2 ** 16;

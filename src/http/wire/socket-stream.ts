@@ -6,7 +6,7 @@ export type Arrival = "more" | "end" | "late";
 
 /** Maximum buffered input, such as pipelined requests. */
 const MAX_UNREAD_BYTES = 2 ** 16;
-/** Maximum bytes and time for input before closing: a client may read the last response only once it has sent all. */
+/** Maximum bytes and time of input read before closing: a client may read the response only after sending all. */
 const [LINGER_BYTES, LINGER_MS] = [2 ** 24, 5000];
 
 const CONTINUE = Buffer.from("HTTP/1.1 100 Continue\r\n\r\n");
@@ -149,7 +149,7 @@ export class SocketStream {
     this.onGone();
   }
 
-  /** Expires waits whose deadline has passed; called periodically. */
+  /** Ends the pending read or write if its deadline has passed; called periodically. */
   checkTime(nowMs: number): void {
     if (this.#reader && nowMs >= this.#reader.deadlineMs) this.#wakeReader("late");
     if (this.#writer && nowMs >= this.#writer.deadlineMs) this.#wakeWriter(false);
