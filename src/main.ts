@@ -51,7 +51,7 @@ function asksForHelp(args: readonly string[]): boolean {
   return flags.includes("--help") || flags.includes("-h");
 }
 
-/** Returns whether the user's arguments are wrong; the errors of parseArgs have codes. */
+/** Returns whether an error means wrong arguments: a UsageError, or an error of parseArgs, which has a code. */
 function isWrongUsage(error: unknown): boolean {
   return error instanceof UsageError || (codeOf(error) ?? "").startsWith("ERR_PARSE_ARGS_");
 }

@@ -40,7 +40,7 @@ export function launchd(env: Environment): ServiceManager {
   const unload = async (): Promise<void> => {
     const { isLoaded, stopSeconds } = await find();
     if (!isLoaded) return;
-    // launchctl fails with "Operation now in progress" if stopping is slow, but the stop proceeds.
+    // Keeps the error: if stopping is slow, bootout fails with "Operation now in progress", but the stop proceeds.
     const asked = await ask("bootout", target).then(
       () => undefined,
       (error: unknown) => error,
