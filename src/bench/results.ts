@@ -23,7 +23,7 @@ export type Result = {
   tokens_per_second_min: number;
   tokens_per_second_max: number;
   requests_per_second: number;
-  /** Improvement over the mode's first result; absent if they are not comparable. */
+  /** Improvement over the mode's first result; absent in that one, and if results are not comparable. */
   speedup?: number;
   /** Requests per second that met the SLO; absent without an SLO. */
   goodput_requests_per_second?: number;
