@@ -36,7 +36,7 @@ export function completionScript(
 type Values = Flag["values"];
 
 type Choice = {
-  /** The one spelling of the flag that completion offers. */
+  /** The spelling that completion offers; for a switch that is on by default, the flag that turns it off. */
   flag: string;
   spellings: string[];
   text: string;

@@ -15,7 +15,7 @@ import { print } from "./terminal/print.ts";
 import { table } from "./terminal/table.ts";
 
 export type PopularRow = Pick<PopularModel, "name" | "repo" | "bytes" | "context"> & {
-  /** Minimum memory that the model needs here; undefined, like `fits`, if the size of the model is unknown. */
+  /** Minimum memory that the model needs here. This and `fits` are undefined if the model's size is unknown. */
   readonly memoryBytes: number | undefined;
   readonly fits: boolean | undefined;
   readonly isHere: boolean;

@@ -79,7 +79,7 @@ export async function startLocalRanks(
   return count === 1 ? undefined : await startLocalGroup(count, options);
 }
 
-/** Starts ranks on this machine, which share its CPU cores; on CUDA, each has a GPU of its own. */
+/** Starts ranks on this machine. They share its CPU cores; on CUDA, each has a GPU of its own. */
 export async function startLocalGroup(
   count: number,
   { threads, division = { parallel: "auto" }, log, command = ownProgram() }: LocalRanks = {},
@@ -107,7 +107,7 @@ function gpuOf(rank: number): string {
   return process.env.CUDA_VISIBLE_DEVICES?.split(",")[rank] ?? String(rank);
 }
 
-/** Logs when the group is complete, and each reason why it is not. */
+/** Returns a function that logs when the group of ranks is complete, and each reason why it is not. */
 function reporter(log: Logger): (status: GroupStatus) => void {
   let last: string | undefined;
   return ({ isFormed, loss, ranks, connections }) => {

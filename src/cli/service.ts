@@ -98,7 +98,7 @@ function commandOf(loaded: LoadedSettings, env: Environment): ServiceCommand {
   };
 }
 
-/** Returns the environment variables with paths, which a service does not inherit from the shell. */
+/** Returns the environment variables that contain paths; a service does not inherit them from the shell. */
 function foldersOf(env: Environment): Record<string, string> {
   const names = [
     ...["MLX_SERVE_CACHE", "MLX_SERVE_MLXC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"],

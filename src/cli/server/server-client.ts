@@ -139,7 +139,7 @@ function isSame(one: string, other: string): boolean {
 
 const HEALTH_MS = 5_000;
 
-/** Returns whether a server still runs, even if it is too busy to respond; its PID alone may have been reused. */
+/** Returns whether a server still runs, by a request, since its PID may be reused; a timeout counts as running. */
 async function isThere({ url }: ServerEntry): Promise<boolean> {
   try {
     await fetch(`${url}/health`, { signal: AbortSignal.timeout(HEALTH_MS) });

@@ -79,7 +79,7 @@ export class ProgressLine {
   }
 }
 
-/** Shows the engine's activity. */
+/** Returns a function that shows the engine's activity. */
 export function showActivity(options: ProgressOptions = {}) {
   const line = new ProgressLine(options);
   return (activity: EngineActivity | undefined): void => {
