@@ -39,7 +39,7 @@ export function guard(options: GuardOptions): MiddlewareHandler<HttpEnv> {
 
 function hostProblem(c: Context, { loopback, allowedHosts }: GuardOptions): string | undefined {
   const host = c.req.header("host")?.toLowerCase() ?? "";
-  // The request's URL contains the Host header, so if that is invalid, the path cannot be trusted either.
+  // The request's URL contains the Host header, so if the header is invalid, the path cannot be trusted either.
   const name = /^(\[[\da-f:.]+\]|[\w.-]+)(?::\d+)?$/.exec(host)?.[1];
   if (name === undefined) return "The Host header is missing or malformed.";
   if (!loopback && allowedHosts.length === 0) return undefined;

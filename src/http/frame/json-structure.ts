@@ -8,7 +8,7 @@ const MAX_STRINGS = 2 ** 17;
 const MAX_VALUES = 2 ** 20;
 /** Maximum escapes in a body; at six characters (\uXXXX) each, a body of the default maximum size has fewer. */
 const MAX_ESCAPES = 2 ** 22;
-/** Sizes that take JSON.parse a few milliseconds: 1 to 2 ns per byte, about 30 per escape, up to 100 per value. */
+/** JSON.parse takes a few ms at these sizes: 1 to 2 ns per byte, about 30 ns per escape, up to 100 ns per value. */
 const [LONG_BYTES, LONG_ESCAPES, LONG_VALUES] = [2 ** 22, 2 ** 18, 2 ** 17];
 /** Maximum consecutive bytes of digits or whitespace outside strings. */
 const MAX_RUN = 2 ** 16;

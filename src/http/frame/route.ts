@@ -42,7 +42,7 @@ export type Route = {
   promptParam?: PromptParam;
   /** Whether batches may contain requests for this route. */
   isForBatches?: boolean;
-  /** Whether the app rejects new requests while the server drains. Handlers of generation routes do so themselves. */
+  /** Whether the app rejects new requests while the server drains; generation handlers reject them themselves. */
   isClosedByDrain?: boolean;
   /** Whether requests of this route are logged only at debug level. */
   isQuiet?: boolean;

@@ -46,7 +46,7 @@ export class Generation {
   #textOf: (token: number) => string = String;
   #timer: NodeJS.Timeout | undefined;
   #work: Work | undefined;
-  /** Prompt tokens already charged to the key while encoding. */
+  /** Prompt tokens that encoding has already charged to the API key's limits. */
   #encodedTokens = 0;
   #ended = false;
   readonly #startMs = performance.now();
@@ -164,7 +164,7 @@ export class Generation {
     this.#c.get("lease")?.endWith(this.#over.promise);
   }
 
-  /** Releases all that the request holds. */
+  /** Releases the request's model, engine work and admission slot, and settles the key's lease. */
   end(error?: unknown): void {
     if (this.#ended) return;
     this.#ended = true;

@@ -80,7 +80,7 @@ function unpulled({ message }: HubError, cache: string): ApiError {
   return new ApiError(502, printable(message.replaceAll(cache, "the cache")));
 }
 
-/** Queues the status lines of a pull; a new line with byte counts replaces one that is not sent yet. */
+/** Queues the status lines of a pull; a line with byte counts replaces an unsent line with older counts. */
 class PullLines {
   last: OllamaPullStatus = { status: "pulling manifest" };
   #waiting: OllamaPullStatus[] = [];

@@ -36,7 +36,7 @@ export class BodyDecoder {
   #state: State;
   /** Payload bytes left in the body or in the current chunk. */
   #left: number;
-  /** Bytes so far of the chunk size, the chunk extension or the trailers. */
+  /** Bytes read so far of the current chunk size, chunk extension or trailers. */
   #count = 0;
 
   constructor(framing: BodyFraming) {
