@@ -20,7 +20,7 @@ export type RunOptions = Omit<InputRules, "endpoint"> & {
   answer(line: LineRequest): Promise<LineResponse | { retryMs: number }>;
   /** Called when a batch's status or counts change. */
   onProgress?: (batch: Batch) => void;
-  /** Reports an error after which the batch is retried; without an id, an error while removing expired files. */
+  /** Reports an error. With an id, that batch is then retried; without, the removal of expired files failed. */
   onError(id: string | undefined, error: unknown): void;
   /** Milliseconds before a retry; 5000 by default. */
   retryMs?: number;

@@ -6,9 +6,9 @@ import { BatchStore } from "./store.ts";
 
 export type BatchesOptions = RunOptions & {
   folder: string;
-  /** Returns the maximum number of lines in flight at present. */
+  /** Returns how many lines may be in flight at present, of all keys together. */
   places(): number;
-  /** Returns the maximum number of lines in flight for a key. */
+  /** Returns how many lines of one API key may be in flight. */
   placesOf(owner: string): number;
 };
 
@@ -100,7 +100,7 @@ export class Batches {
   #startLines(): void {
     if (this.#stopping.signal.aborted) return;
     const runs = [...this.#runs.values()];
-    // Polls for capacity if no line is in flight, since then no line's end triggers the next start.
+    // If no line is in flight, no end of a line will trigger the next start, so polls for capacity.
     if (sum(runs) === 0 && this.#options.places() === 0) this.#startLater();
     while (sum(runs) < this.#options.places()) {
       // Chooses the key with the fewest lines in flight, and its oldest batch.

@@ -95,7 +95,7 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // Without `after`, every row passes (1); if `after` is an unknown id, none does (0).
+      // Whether rows pass if no row has the id `after`: yes (1) if `after` is absent, no (0) if it is unknown.
       after === undefined ? 1 : 0,
       limit + 1,
     );

@@ -16,7 +16,7 @@ import { BatchDatabase, type Page, type PageOrder } from "./database.ts";
 /** Maximum rows per transaction: a longer one would block other requests. */
 export const SLICE = 200;
 
-/** Maximum ended batches kept per key. */
+/** Maximum ended batches kept per API key. */
 const MAX_ENDED = 1000;
 
 export type AnsweredLine = BatchLine & { answer: string | null; isCompleted: number | null };
@@ -69,7 +69,7 @@ export class BatchStore {
     );
   }
 
-  /** Returns a file; undefined if it does not exist. `owner`: the required key; undefined allows any. */
+  /** Returns a file; undefined if it does not exist. `owner`: API key that must own it; undefined allows any. */
   file(owner: string | undefined, id: string): StoredFile | undefined {
     const row = this.#db.get<FileRow>(
       `SELECT ${fileFields} FROM files WHERE id = ? AND owner = ifnull(?, owner) AND NOT isDeleted AND ifnull(expiresAt > ?, 1)`,
@@ -91,7 +91,7 @@ export class BatchStore {
     return { data: data.map(fileOf), hasMore };
   }
 
-  /** Returns the number and size of a key's files, including deleted ones until they are removed from disk. */
+  /** Returns the number and size of an API key's files, including deleted ones until they are removed from disk. */
   usage(owner: string): { files: number; bytes: number } {
     return this.#db.get<{ files: number; bytes: number }>(
       "SELECT count(*) AS files, ifnull(sum(bytes), 0) AS bytes FROM files WHERE owner = ?",
@@ -149,7 +149,7 @@ export class BatchStore {
     return row && batchOf(row);
   }
 
-  /** Returns a page of batches. `owner`: their key; undefined for all keys. */
+  /** Returns a page of batches. `owner`: the API key that owns them; undefined for all keys. */
   batches(owner: string | undefined, page: PageOrder): Page<Batch> {
     const [where, values] = owner === undefined ? ["TRUE", []] : ["owner = ?", [owner]];
     const found = this.#db.page<BatchRow>("batches", batchFields, where, values, page);
@@ -270,7 +270,7 @@ export class BatchStore {
     return changes > 0;
   }
 
-  /** Removes files without a row, and lines without an unfinished batch; both are left by crashes. */
+  /** Removes what crashes leave: files without a database row, and lines whose batch is missing or has ended. */
   #removeStrays(): void {
     this.removeUnused();
     const known = new Set(this.#db.all<{ id: string }>("SELECT id FROM files").map(({ id }) => id));
