@@ -43,7 +43,7 @@ export function loadSettings(args: string[], env: Environment = process.env): Lo
   };
 }
 
-/** Removes the flags of the given settings, in all spellings, from a verb's arguments and returns their values. */
+/** Removes the flags of the given settings, in all spellings, from a subcommand's arguments; returns their values. */
 export function takeSettings<K extends keyof Settings>(
   args: readonly string[],
   keys: readonly K[],
@@ -75,7 +75,7 @@ const otherFlags: Readonly<Record<string, string>> = {
   "-V": "--version",
 };
 
-/** Settings by name or alias. Aliases are valid only as flags, but unknown names are compared with them too. */
+/** Settings by name or alias, to suggest one similar to an unknown name. Only flags may use aliases. */
 const settingByName = new Map(
   [...flagTable].map(([flag, { setting }]) => [
     flag.replace(/^-+/, "").replaceAll("-", "_"),
@@ -243,7 +243,7 @@ function shown(written: unknown): string {
   return typeof written === "object" ? "a table" : quoted(String(written));
 }
 
-/** Returns a name up to the first unusual character, after which a secret value may be attached. */
+/** Returns a name up to its first unusual character, because the rest may be a secret value. */
 function shortened(name: string): string {
   const [start] = /^[\w.-]{0,60}/.exec(name)!;
   return start.length < name.length ? `${start}...` : start;
