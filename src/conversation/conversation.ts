@@ -36,9 +36,9 @@ export type Chat = {
   isParallel: boolean;
   /** Whether the model should think before it answers, if its chat template has a switch for it. */
   thinks?: boolean | undefined;
-  /** Whether the prompt ends with the assistant's header. Default: true, unless `continueFinalMessage` is set. */
+  /** How much the model should think, if its chat template supports that. */
   effort?: string | undefined;
-  /** Whether the prompt ends with the assistant's header; by default, unless a message is continued. */
+  /** Whether the prompt ends with the assistant's header. Default: true, unless `continueFinalMessage` is set. */
   addGenerationPrompt?: boolean | undefined;
   /** Whether the answer continues the last message instead of following it. */
   continueFinalMessage?: boolean;

@@ -66,7 +66,7 @@ function maxTokensOf(
   return Math.max(1, Math.min(asked ?? preset ?? room, room));
 }
 
-/** Returns a salt by which keys share no cached blocks: latency must not reveal what another key has sent. */
+/** Returns a salt that keeps API keys from sharing cached blocks: latency must not reveal another key's prompts. */
 export function saltOf(key: string, cacheSalt = ""): string {
   return JSON.stringify([key, cacheSalt]);
 }

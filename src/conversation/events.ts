@@ -20,7 +20,7 @@ export type End = {
   stop?: string | undefined;
 };
 
-/** Index, tokens and scores of an answer, or of a part of it. */
+/** Index, tokens and log-probabilities (`scores`) of an answer, or of a part of it. */
 type Written = {
   /** Index of the answer: p * n + a for answer a of prompt p. */
   index: number;
@@ -29,7 +29,7 @@ type Written = {
   scores: readonly TokenScore[];
 };
 
-/** New events of one answer. `tokens` may have arrived without an event, such as those of an incomplete character. */
+/** New events of one answer. `tokens` may come without events, as while a character is still incomplete. */
 export type AnswerEvents = Written & { events: readonly AnswerEvent[] };
 
 export type Answer = Written & { parts: readonly Part[]; end: End };

@@ -10,7 +10,7 @@ export function withSystemFirst(
   text: TextModel,
 ): readonly TextMessage[] {
   const isSystem = ({ role }: ChatMessage) => role === "system" || role === "developer";
-  // All templates support a system message at the beginning.
+  // Returns the messages unchanged if no system message comes late: all templates support one at the beginning.
   if (!messages.slice(1).some(isSystem) || takesLateSystem(text)) return messages;
   const firstOther = messages.findIndex((message) => !isSystem(message));
   const end = firstOther < 0 ? messages.length : firstOther;

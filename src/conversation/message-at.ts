@@ -5,7 +5,7 @@ import type { Chat, Message } from "./conversation.ts";
 
 type Span = { field: string | undefined; begin: number; end: number };
 
-/** Returns the request field that token `at` comes from, if known. Template text counts to the message after it. */
+/** Returns the request field of token `at`, if known. Text that the template adds belongs to the message after it. */
 export function messageAt(
   { messages, tools }: Chat,
   prompt: Uint32Array,
@@ -33,7 +33,7 @@ export function messageAt(
   return (found ?? spans.at(-1))?.field;
 }
 
-/** Returns the text of the message that templates usually write verbatim. */
+/** Returns the part of a message that templates usually write verbatim: its text, or else its call's name. */
 function writtenOf({ parts }: Message): string {
   const texts = parts.filter((part) => part.kind === "text").map(({ text }) => text);
   const call = parts.find((part) => part.kind === "call");

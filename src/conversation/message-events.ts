@@ -14,7 +14,7 @@ export class MessageEvents {
   readonly #reader: MessageReader;
   readonly #ids = new Set<string>();
   #calls = 0;
-  /** Number of the last call, unless that call is complete or dropped. */
+  /** Number of the call in progress; undefined if there is none, or if it is dropped (`maxCalls`). */
   #open: number | undefined;
   #isThinking = false;
   #thoughtTokens = 0;
@@ -43,7 +43,7 @@ export class MessageEvents {
     return this.#thoughtTokens;
   }
 
-  /** Returns why the answer ended. The token limit, or a stop string that cuts off the last call, outweighs calls. */
+  /** Returns why the answer ended: "calls" only if its last call is complete and the token limit was not reached. */
   reasonOf(finished: "stop" | "length"): End["reason"] {
     const isComplete = this.#calls > 0 && this.#open === undefined;
     return finished === "stop" && isComplete ? "calls" : finished;

@@ -62,7 +62,7 @@ async function prepareChat(
     kind: "chat",
     input: chatInput(model, chat),
     maxTokens: countedTokens(model.info),
-    // Only
+    // Only recurrent states need the shareable prefixes: they resume at snapshots, KV caches at any block.
     wantsHeads: model.info.slots !== undefined,
   });
   const { format } = use ?? formatOf(model.text.template);

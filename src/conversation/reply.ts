@@ -25,7 +25,7 @@ export type ReplyHost = {
   given: Pick<Given, "name" | "priority" | "client" | "salt">;
   /** Client that waits for the compilation of the grammar. */
   grammarClient: GrammarClient;
-  /** Maximum unread tokens of a prompt's answers, beyond which the conversation is aborted. */
+  /** Calls `make` to submit the engine's requests, with a watcher of their tokens. The host may abort the result. */
   maxBacklog?: number | undefined;
   /** Calls `make`, which submits the engine's requests, with a watcher through which the host can abort them. */
   begin(make: (watcher: AnswersWatcher) => Answers): Answers;
