@@ -28,7 +28,7 @@ export function dequantize(type: GgufType, source: Uint8Array, target: Float32Ar
     decode(source, at, target, to, half);
 }
 
-/** Returns the number of blocks; throws unless bytes and items agree. */
+/** Returns the number of blocks in `source`; throws unless they hold exactly `items` weights. */
 export function blocksIn(type: GgufType, source: Uint8Array, items: number): number {
   const block = blockOf(type);
   const blocks = source.length / block.bytes;
@@ -200,7 +200,7 @@ const Q6_K: BlockDecoder = (source, at, target, to, half) => {
   }
 };
 
-/** Reads a 6-bit scale: bytes 0-3 hold scales 0-3, 4-7 minima 0-3; their top bits and bytes 8-11, numbers 4-7. */
+/** Reads a 6-bit scale: bytes 0-3 hold scales 0-3, 4-7 minima 0-3; their top bits and bytes 8-11, those of 4-7. */
 function sixBitScale(source: Uint8Array, at: number, group: number): number {
   if (group < 4) return source[at + group]! & 63;
   return (source[at + group + 4]! & 15) | ((source[at + group - 4]! >> 6) << 4);

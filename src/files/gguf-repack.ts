@@ -117,7 +117,7 @@ function repackTernary(read: typeof tritsTQ1_0, scaleAt: number): Repack {
   };
 }
 
-/** Reorders 16 bytes, with weight i in the low and i + 16 in the high half, to 4 words of 8 weights in order. */
+/** Packs 16 bytes, each with weights i (low half) and i + 16 (high half), to 4 words with the weights in order. */
 function packNibbles(source: Uint8Array, from: number, words: Uint32Array, to: number): void {
   for (let part = 0; part < 2; part++) {
     let low = 0;

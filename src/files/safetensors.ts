@@ -232,7 +232,7 @@ function readWeightMap(path: string): Map<string, string> {
   return files;
 }
 
-/** Returns a file's path in the folder; throws if it links elsewhere. `named`: folder or index, for errors. */
+/** Returns a file's path in the folder; throws if it links elsewhere. `named`: folder or index that errors name. */
 function fileInFolder(folder: string, name: string, named: string): string {
   const path = join(folder, name);
   if (!existsSync(path)) {
@@ -247,7 +247,7 @@ function fileInFolder(folder: string, name: string, named: string): string {
   throw new LoadError(`${named}: ${quoted(name)} is a link to a place outside the folder`);
 }
 
-/** Returns whether the size in bytes overflows. A dimension of 0 counts as 1, since a reader may multiply it last. */
+/** Whether the size in bytes overflows. Zeros count as 1: a reader may multiply by them after the overflow. */
 function overflows(shape: readonly number[], bytes: number): boolean {
   const most = shape.reduce((product, dimension) => product * Math.max(dimension, 1), bytes);
   return !Number.isSafeInteger(most);
