@@ -34,7 +34,7 @@ export async function readPart(
         skipped -= Math.min(skipped, chunk.length);
         part.set(used, done);
         done += used.length;
-        if (done === bytes) break; // leaving the loop cancels the rest
+        if (done === bytes) break; // leaving the loop cancels the rest of the response
       }
     } catch (error) {
       throw broken(hub, error);

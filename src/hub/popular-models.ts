@@ -42,7 +42,7 @@ export function fullName(name: string, env: Environment): string {
   return popularModels(env).find((model) => model.name === wanted)?.repo ?? name;
 }
 
-/** Returns the error for an unknown name, which suggests the most similar name; for local users only. */
+/** Returns the error for an unknown name. It suggests the most similar name; only local users get it. */
 export function unknownModel(name: string, env: Environment): ModelNotFoundError {
   const meant = nearestModel(name, env);
   const hint = meant
