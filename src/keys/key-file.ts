@@ -28,7 +28,7 @@ const positive = z.int().positive();
 // Names are shorter than any key or hash, so an error that shows a name never shows a key.
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$/;
 
-/** Names that the server gives to keys itself. */
+/** Names that the server itself gives to keys; an entry of the file must have another one. */
 const reserved = /^(anonymous|local|api-key-\d+)$/;
 
 export const KeyEntry = z.strictObject({

@@ -81,7 +81,7 @@ export class KeyRing {
     return this.callers.find((caller) => caller.name === name);
   }
 
-  /** Replaces the keys from the file. A key whose name is still in the file keeps its usage. */
+  /** Replaces the keys that came from the keys file. A key whose name is still in the file keeps its usage. */
   reload({ keys }: KeyFile): void {
     const before = new Map(this.#listed.map(({ caller }) => [caller.name, caller.limiter]));
     this.#listed = keys.map((entry) => this.#listedKey(entry, before.get(entry.name)));

@@ -155,7 +155,7 @@ class Bucket {
     this.#now = now;
   }
 
-  /** Amount used of the bucket; exceeds the capacity if the bucket is overdrawn. */
+  /** Requests or tokens used from the bucket; exceeds the capacity if the bucket is overdrawn. */
   get used(): number {
     return this.#missingMs / this.#msEach;
   }
