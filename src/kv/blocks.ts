@@ -20,7 +20,7 @@ export type BlockGauges = {
 
 export class BlockPool {
   readonly count: number;
-  /** Numbers of blocks per state, which `readGauges` reads from any thread. */
+  /** Number of blocks in each state, such as free or cached; `readGauges` reads them from any thread. */
   readonly gauges: SharedArrayBuffer;
   readonly #gauges: Int32Array;
   readonly #references: Int32Array;

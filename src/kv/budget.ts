@@ -19,10 +19,10 @@ export type Demand = {
   snapshotBytes?: number | undefined;
 };
 
-/** A sliding-window group gets blocks for one window per this number of tokens in the largest group. */
+/** For each TOKENS_PER_WINDOW tokens in the largest group, a sliding-window group gets the blocks of one window. */
 const TOKENS_PER_WINDOW = 2048;
 
-/** Returns the largest layout that fits in `bytes`, at most what a full batch of maximum length can use. */
+/** Returns the largest layout that fits in `bytes`, but no larger than a full batch of maximum length can use. */
 export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLayout {
   const slots = slotsFor(costs, demand, bytes);
   const most = demand.maxBatch * Math.ceil(demand.maxLength / BLOCK_TOKENS);
@@ -35,7 +35,7 @@ export function layoutFor(costs: Costs, demand: Demand, bytes: number): CacheLay
   return layoutOf(costs, demand, fits, slots);
 }
 
-/** Returns the number of slots: one per sequence (in at most half of `bytes` if there is attention), and snapshots. */
+/** Returns the number of slots for sequences (in at most half of `bytes` if there is attention) and for snapshots. */
 export function slotsFor(
   { groups, slotBytes }: Costs,
   { maxBatch, snapshotBytes }: Demand,
@@ -47,7 +47,7 @@ export function slotsFor(
   return Math.max(1, Math.min(maxBatch, Math.floor(running))) + Math.max(1, Math.floor(snapshots));
 }
 
-/** Returns the layout in which the group with the largest window has this number of blocks; others may need fewer. */
+/** Returns the layout. `blocks`: count for the group with the largest window; other groups may need fewer. */
 export function layoutOf(
   { groups }: Costs,
   { stepTokens }: Demand,

@@ -46,7 +46,7 @@ export class CachedTokens {
     return best;
   }
 
-  /** Forgets evicted blocks once twice the maximum is stored (amortized). */
+  /** Forgets evicted blocks, but only once more than twice the maximum is stored, to amortize the cost. */
   sweep(isCached: (key: string) => boolean): void {
     if (this.#count <= 2 * this.#most) return;
     this.#count = 0;

@@ -35,9 +35,9 @@ export interface Cached {
   /** Number of tokens computed; `launched` includes those in flight. */
   readonly computed: number;
   readonly launched: number;
-  /** Whether a step of the sequence may have to be recomputed, because its token mask may arrive late. */
+  /** Whether the sequence ignores the prefix cache. */
   readonly fresh: boolean;
-  /** Whether a step of the sequence may have to be recomputed. */
+  /** Whether a step of the sequence may have to be recomputed, because its token mask may arrive late. */
   readonly revisable: boolean;
   /** Returns the key of block `index`, whose tokens must all be known; -1 is the root key. */
   key(index: number): string;
@@ -112,7 +112,7 @@ export class KvCache {
     return this.#groups.map(({ pool }) => pool);
   }
 
-  /** Numbers of blocks per state, which `readGauges` reads from any thread. */
+  /** Number of blocks in each state, such as free or cached; `readGauges` reads them from any thread. */
   get gauges(): SharedArrayBuffer[] {
     return this.pools.map(({ gauges }) => gauges);
   }
@@ -122,7 +122,7 @@ export class KvCache {
     return Math.min(...this.pools.map(({ count }) => count));
   }
 
-  /** Returns the counts since the last call. A miss: cached blocks reached further, but no snapshot was there. */
+  /** Returns snapshot hits and misses since the last call. A miss: blocks are cached further than any snapshot. */
   takeSnapshotCounts(): { hits: number; misses: number } {
     const counts = this.#snapshots;
     this.#snapshots = { hits: 0, misses: 0 };
@@ -153,7 +153,7 @@ export class KvCache {
 
   // ---- Room
 
-  /** Whether each of `sequences` sequences surely gets another block and slot. If false, they may still have room. */
+  /** Quick check: if true, each of `sequences` sequences gets another block and slot; if false, `hasRoom` decides. */
   hasBlockFor(sequences: number): boolean {
     return (
       this.#groups.every(({ pool }) => sequences <= pool.available) &&
@@ -198,7 +198,7 @@ export class KvCache {
     return hasBlocks && (!slots || slots.available > (isIdle(slots, slot) ? 1 : 0));
   }
 
-  /** Returns the tokens to compute out of `count`: up to the next snapshot position, else to the end of a block. */
+  /** Returns how many of `count` tokens to compute: up to the next snapshot position, else to the end of a block. */
   stride({ held, length }: Cached, start: number, count: number): number {
     if (!this.slots || start + count >= length) return this.#toMark(held.marks, start, count);
     const aligned = Math.floor((start + count) / BLOCK_TOKENS) * BLOCK_TOKENS - start;
@@ -385,7 +385,7 @@ export class KvCache {
     this.#cachedTokens!.sweep((key) => this.#isCached(key));
   }
 
-  /** Turns the slot that a landed step has moved away from into a snapshot, or frees it. Called after `landed`. */
+  /** After a step that wrote to another slot: makes the old slot a snapshot, or frees it. Called after `landed`. */
   leave(sequence: Cached, start: number, move: SlotMove | undefined, isGood: boolean): void {
     if (!move || move.from === NONE || move.from === move.to) return;
     if (isGood && this.#isWanted(sequence, start)) this.#keep(sequence, start, move.from);
@@ -439,7 +439,7 @@ export class KvCache {
     this.slots?.clear();
   }
 
-  /** Whether to snapshot the state at `position`: a mark, or the end of a block of the answer. */
+  /** Whether to snapshot the state at `position`: a planned position (`marks`), or the end of an answer's block. */
   #isWanted({ held, promptLength }: Cached, position: number): boolean {
     if (position === 0 || position % BLOCK_TOKENS !== 0) return false;
     return position >= promptLength || held.marks.includes(position);
