@@ -138,7 +138,7 @@ export class FairQueue<T extends Waiting<T>> {
     return flows.flatMap(({ waiting }) => waiting);
   }
 
-  /** Returns the entry to prefill next: a `running` one (its prompt is incomplete), or a waiting one not passed over. */
+  /** Returns the entry to prefill next: of `running` (with incomplete prompts), or waiting and not passed over. */
   next(
     nowMs: number,
     isPassedOver: (entry: T) => boolean,

@@ -56,7 +56,7 @@ export type Row = {
   count: number;
   /** Slots that the sequence's recurrent state is read from and written to. */
   move?: SlotMove | undefined;
-  /** Sequences that sample at the row's last position: at the prompt's end also the forks, none before it. */
+  /** Sequences that sample at the row's last position: none before the prompt's end; at its end, the forks too. */
   samples: readonly Sequence[];
 };
 
@@ -95,7 +95,7 @@ export class Scheduler {
   #waitingTokens = 0;
   /** Running sequences by standing (priority and age), the highest first. */
   readonly #running: Sequence[] = [];
-  /** Places in the batch reserved for forks of steps in flight. */
+  /** Places in the batch reserved for forks, which begin when the step that samples for them lands. */
   #reserved = 0;
   #order = 0;
   #step = 0;
@@ -174,7 +174,7 @@ export class Scheduler {
     return { step: this.#step++, rows, copies, preempted, prompt };
   }
 
-  /** Applies a step's samples, given per row in order. Batches are committed in order. */
+  /** Applies a step's results, which `drawn` lists row by row, one per sample. Batches are committed in order. */
   commit(batch: Batch, drawn: readonly Drawn[]): Outcome[] {
     this.#inFlight -= 1;
     let at = 0;
@@ -210,7 +210,7 @@ export class Scheduler {
     });
   }
 
-  /** Ends all running sequences and empties the prefix cache, after the device lost its memory. No step is in flight. */
+  /** After a loss of device memory, without steps in flight: ends running sequences, clears the prefix cache. */
   failRunning(): Outcome[] {
     const outcomes = [...this.#running].flatMap((sequence) => this.#endWithError(sequence) ?? []);
     this.#cache.clear();
@@ -220,7 +220,7 @@ export class Scheduler {
   /** Ends every waiting sequence with an error, since no step will be launched. */
   failWaiting(): Outcome[] {
     const outcomes: Outcome[] = [];
-    // Forks join the queue when the sequence whose prompt they share ends.
+    // Ending a sequence may queue the forks that share its prompt, so the queue is read again after each.
     for (let [next] = this.#waiting; next; [next] = this.#waiting) {
       outcomes.push(this.#endWithError(next)!);
     }
@@ -652,7 +652,7 @@ class StepBuilder {
     return this.#answered !== undefined && this.#answered !== flow;
   }
 
-  /** Cost of a prompt token at position `start`, relative to the first. Depth counts only while sequences decode. */
+  /** Cost of a prompt token at position `start`; the first costs 1. Depth counts only while sequences decode. */
   #price(start: number): number {
     return this.#isShared && !this.#isHurried ? 1 + start / this.#lookback : 1;
   }

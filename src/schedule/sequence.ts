@@ -23,13 +23,13 @@ export type SequenceOptions = {
   stopTokens: ReadonlySet<number>;
   /** Stop tokens are ignored before this many generated tokens. */
   minTokens: number;
-  /** Parent key of the first block's key: a hash of the model and a salt. */
+  /** Parent key for the first block: a hash of the model and a salt. */
   rootKey: string;
   /** Whether to prefill the whole prompt, without prefix hits. */
   fresh?: boolean;
-  /** Whether a token mask may be missing when a step samples; the position is then recomputed. */
+  /** Whether to compute log-probabilities of every prompt token. */
   scored?: boolean;
-  /** Whether a token mask may be late, so that a position must be recomputed. */
+  /** Whether a token mask may arrive after the step's launch; the position is then recomputed. */
   revisable?: boolean;
 };
 

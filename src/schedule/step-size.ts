@@ -32,7 +32,7 @@ export class StepSizes implements Readonly<PromptTokens> {
     this.#most = 2 ** Math.ceil(Math.log2(Math.max(tokenBudget / BESIDE_ANSWER, START)));
   }
 
-  /** Adjusts the size, plain or scored, of which a step of `ms` with these prompt tokens filled more. */
+  /** Adjusts the size that these prompt tokens filled more, plain or scored. `ms`: duration of the step. */
   learn(computed: Readonly<PromptTokens>, ms: number): void {
     const shares = { plain: computed.plain / this.plain, scored: computed.scored / this.scored };
     const share = shares.plain + shares.scored;
