@@ -40,8 +40,8 @@ export class Admission {
   }
 
   /**
-   * Admits a request unless its client holds as many as the free places: one client gets half of all places, two get
-   * a third each, so none fills the queue alone. Lines of batches do not count, since batches limit them.
+   * Admits a request unless its client holds at least as many places as are free. One client gets half of all places,
+   * two get a third each, so none fills the queue alone. Lines of batches do not count: batches limit them.
    */
   enter(client?: string, isLine = false): Entry | Refused {
     if (this.phase === "draining") return "draining";

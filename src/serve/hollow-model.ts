@@ -190,7 +190,7 @@ function extend(path: string, bytes: number): void {
   }
 }
 
-/** Returns the offset of the first tensor; Infinity if the header is incomplete, and thus invalid. */
+/** Returns the offset of the first tensor; Infinity if the header cannot be read. */
 function headerBytes(path: string): number {
   try {
     const { tensors } = readGguf(path);

@@ -36,8 +36,8 @@ export async function checkLoad(
 }
 
 /**
- * Opens the tokenizer and templates of a model before it is loaded. If these and the architecture are unsupported,
- * throws the error about the architecture.
+ * Opens the tokenizer and templates of a model before it is loaded. If that fails and the architecture is unsupported
+ * too, throws the error about the architecture.
  */
 export async function openLoadable(
   path: string,

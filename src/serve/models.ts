@@ -29,7 +29,7 @@ export type ModelUse = { model: ServedModel; end(): void };
 export type ServedModelsOptions = {
   /** The model that is given at start. */
   main: ModelSource;
-  /** The main model's names ("default" always works; lists show the first) and patterns: see model-names.ts. */
+  /** Names of the main model (lists show the first; "default" always works) and patterns: see model-names.ts. */
   names: readonly string[];
   maxModels: number;
   /** Milliseconds that an idle model stays loaded; unlimited if undefined. */
@@ -62,7 +62,7 @@ export type LoadedModel = {
 
 /** Maximum delay that a timer supports. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
-/** Time for which batches pause after a model found no room; its clients retry earlier, after a second. */
+/** Milliseconds that batches pause after a model found no room. Clients retry earlier, after a second. */
 const LACKING_MS = 5000;
 
 export class NoRoomError extends Error {
