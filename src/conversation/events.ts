@@ -25,7 +25,7 @@ type Written = {
   /** Index of the answer: p * n + a for answer a of prompt p. */
   index: number;
   tokens: readonly number[];
-  /** Scores of the tokens whose text is in the events; empty unless log-probabilities were requested. */
+  /** Log-probabilities of the tokens whose text is in the events; empty unless they were requested. */
   scores: readonly TokenScore[];
 };
 

@@ -18,7 +18,7 @@ export type AnswerPiece = {
   index: number;
   text: string;
   tokens: number[];
-  /** Scores of the tokens whose text is in this piece; empty unless logprobs were requested. */
+  /** Log-probabilities of the tokens whose text is in this piece; empty unless they were requested. */
   scores: TokenScore[];
   finished: "stop" | "length" | undefined;
   /** The stop string that ended the answer. */
@@ -39,7 +39,7 @@ export class AnswerText {
   readonly #stops: StopStrings;
   readonly #minTokens: number;
   readonly #shown: ReadonlySet<number | undefined>;
-  /** Scores of tokens whose text is not sent yet; `end`: offset in the answer at which that text ends. */
+  /** Log-probabilities of tokens whose text is not sent yet; `end`: offset in the answer at which that text ends. */
   readonly #pending: { score: TokenScore; end: number }[] = [];
   /** The piece that the next call of `push` returns. */
   #piece: AnswerPiece;
@@ -116,7 +116,7 @@ export class AnswerText {
     }
   }
 
-  /** Ends the text at offset `cut`; drops the scores of tokens whose text is entirely beyond it. */
+  /** Ends the text at offset `cut`; drops the log-probabilities of tokens whose text is entirely beyond it. */
   #end(finished: "stop" | "length", cut: number): void {
     this.#release(({ score }) => score.begin < cut);
     this.#finished = true;
