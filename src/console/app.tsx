@@ -72,7 +72,7 @@ function activityOf({ status, reason, activity }: Session["health"]): string {
     .join(" ");
 }
 
-/** Formats progress in percent, or as a plain count if the total is unknown (compiled kernels). */
+/** Formats progress in percent. Without a total, as for compiled kernels, formats the plain count. */
 const partOf = (done: number, total: number | undefined) =>
   total === undefined ? `(${done})` : percent(done, total);
 

@@ -53,7 +53,7 @@ export function newStory(id: string, { state }: EngineView, atMs: number): Story
   return { id, lines, promptTokens: 0, decodeTokens: 0, steps: 0, hasDecoded, preemptions };
 }
 
-/** Sums the preemptions of all answers of a request. */
+/** Sums the preemptions of a request over its entries in `requests`: each of its answers has one. */
 const preemptionsOf = (id: string, requests: readonly Running[]) =>
   requests.reduce((sum, each) => sum + (each.id === id ? each.preemptions : 0), 0);
 
@@ -84,7 +84,7 @@ export function after(view: EngineView, event: EngineFeedEvent, atMs: number): E
 }
 
 function stepsOf({ requests, steps }: StepsEvent, atMs: number): Step[] {
-  // An event omits rows that are equal to those of the model's previous step.
+  // `rows` (the tokens of each request) is absent if it equals that of the same model's previous step.
   const last = new Map<string, readonly Share[]>();
   return steps.map(({ model, step, ms, preempted, rows }) => {
     const shares = rows ? sharesOf(requests, rows) : (last.get(model) ?? []);
@@ -109,7 +109,7 @@ function sharesOf(requests: readonly string[], rows: readonly number[]): Share[]
   return [...shares.values()];
 }
 
-/** Logs new preemptions of the followed request, read from the state event: step events do not say whose they are. */
+/** Logs new preemptions of the followed request, from the state event: step events name no preempted requests. */
 function withState(story: Story, { requests }: StateEvent, atMs: number): Story {
   const preemptions = preemptionsOf(story.id, requests);
   if (preemptions <= story.preemptions) return story;

@@ -1,5 +1,5 @@
-// Each step as a stacked column, the newest on the right: the tokens of each request, decoded ones below in full
-// colour, prefill above in a paler one.
+// Draws each step as a stacked column, the newest on the right. Decoded tokens, coloured by request, are at the
+// bottom; prefill tokens are above them in paler colours.
 import { useRef } from "hono/jsx/dom";
 import { oneDigit, whole } from "../parts/numbers.ts";
 import { Canvas, colourOf, inkOf } from "./canvas.tsx";

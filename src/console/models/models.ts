@@ -11,7 +11,7 @@ export type ModelRow = ModelStates["models"][number];
 export const states = new Store<ModelStates | undefined>(undefined);
 export const pulls = new Store<readonly Pull[]>([]);
 export const problem = new Store("");
-/** Names of models with a request in progress. */
+/** Names of models on which an action of this page (such as loading) is unfinished. */
 export const busy = new Store<readonly string[]>([]);
 
 export async function refreshModels(): Promise<void> {

@@ -1,4 +1,4 @@
-// The page's identity on the server, and the available models.
+// The page's session: connection to the server, name and rights of the API key, and available models.
 import type { ModelList } from "../../api/openai/models.ts";
 import type { ConsoleSession } from "../../api/owner/console.ts";
 import type { Health } from "../../api/owner/health.ts";
