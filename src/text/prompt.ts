@@ -12,7 +12,7 @@ export interface Prompt {
   ids: number[];
 }
 
-// A mark is two noncharacters, of which the second is its kind: one kind escapes a U+FDD0 in user input.
+// A mark is U+FDD0 and a second noncharacter: U+FDD1 for a U+FDD0 in user input, U+FDD2 where no token may start.
 const MARK = "\uFDD0";
 const WRITTEN_MARK = "\uFDD0\uFDD1";
 const NO_TOKEN_HERE = "\uFDD0\uFDD2";
@@ -37,7 +37,7 @@ export function promptBuilder(template: ChatTemplate, tokenizer: Tokenizer): Pro
     { input: { messages, tools, kwargs, ...flags }, maxTokens, wantsHeads = false }: ChatWork,
     ids: TokenIds,
   ): Generator<void, { text: string; heads: number[] }> {
-    // Checked early: guarding and rendering a chat that cannot fit would take long.
+    // Checked before guarding and rendering, which take long: every message is assumed to take at least one token.
     if (messages.length > maxTokens) throw new TooLongError(maxTokens);
     let room = maxTokens * tokenizer.longestToken;
     const guarded = (text: string) => {

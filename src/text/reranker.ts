@@ -1,7 +1,7 @@
 // Detects rerankers: causal models whose prompt asks if a document answers a query, and whose logits after the prompt
-// are the score. Folders for sentence-transformers have a LogitScore module, which names the tokens, and a chat
-// template for the roles query and document. Converted folders keep only the template. The first Qwen3-Rerankers have
-// neither: they are recognized by name, and their prompt comes from the model card.
+// are the score. Folders for sentence-transformers have a LogitScore module, which names the scored tokens, and a
+// chat template for the roles query and document. Converted folders keep only the template. The first Qwen3-Rerankers
+// have neither: they are recognized by name, and their prompt comes from the model card.
 import { basename } from "node:path";
 import { z } from "zod";
 import { LoadError } from "../files/load-error.ts";

@@ -1,5 +1,5 @@
-// The sentence-transformers modules that follow the model, from modules.json in the model's folder, and their
-// configuration.
+// Reads the sentence-transformers modules that run after the model (such as pooling), listed in modules.json in the
+// model's folder, and their configurations.
 import { z } from "zod";
 
 /** Reads a file in the model's folder; undefined if it does not exist. */
@@ -7,7 +7,7 @@ export type ReadText = (name: string) => string | undefined;
 
 export type SentenceModules = {
   has(kind: string): boolean;
-  /** Returns the configuration of a module of this kind, and its file's name; undefined without one. */
+  /** Returns the configuration of the module of this kind, and its file's name; undefined without such a module. */
   config(kind: string): { file: string; json: unknown } | undefined;
 };
 

@@ -1,4 +1,4 @@
-// Collects the tokens that end a generation from several files of a model: each may name some, none names all.
+// Collects the tokens that end a generation from several files of a model, because no single file lists all of them.
 import type { Tokenizer } from "./tokenizer/tokenizer.ts";
 import type { GgufMetadata } from "./tokenizer-files/gguf-tokenizer.ts";
 

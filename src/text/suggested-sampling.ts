@@ -20,7 +20,7 @@ export type SuggestedSampling = {
 
 export function suggestedSampling(generationConfig: unknown): SuggestedSampling {
   const parsed = GenerationConfig.safeParse(generationConfig);
-  // Without do_sample, the values are only defaults of the library that wrote the file.
+  // Ignores the values without do_sample: they are only defaults of the library that wrote the file.
   if (!parsed.success || parsed.data.do_sample !== true) return {};
   const { temperature, top_p, top_k, min_p, repetition_penalty } = parsed.data;
   return {

@@ -34,7 +34,7 @@ export type EncodedWork = {
 };
 
 const ENDING_CHARS = 256;
-/** Estimated cost of each value in addition to its text, in characters. */
+/** Characters added to the estimated size for each JSON value (a string, number, object or list). */
 const CHARS_PER_VALUE = 16;
 /** Estimated characters that the template adds around a pair. */
 const CHARS_PER_PAIR = 512;
@@ -63,7 +63,7 @@ export function* encodeWork(
   }
   const { controlTokens = "text" } = work;
   for (const text of work.texts) {
-    // A rendered chat may already start with BOS.
+    // The text may be a chat that the client rendered, which may already start with BOS: no second BOS is added.
     const { bos_token: start } = tokenizer.namedTokens;
     const isStarted = controlTokens === "parse" && start !== undefined && text.startsWith(start);
     const addSpecialTokens = work.addSpecialTokens && !isStarted;

@@ -54,7 +54,7 @@ const SHORT = 2 ** 13;
 const MAX_WAITING = 2 ** 27;
 const MAX_WAITING_OF_KEY = 2 ** 26;
 
-/** After sending work with more characters to the thread, the main thread starts a concurrent garbage collection. */
+/** Characters of work above which the main thread starts a concurrent garbage collection once the work is sent. */
 const COLLECTED_ABOVE = 2 ** 20;
 
 type Job = Client & {
@@ -133,7 +133,7 @@ export class Encoder {
     return await promise.finally(() => signal.removeEventListener("abort", onAbort));
   }
 
-  /** Throws EncoderBusyError if the queue is full. A single job may be larger than the queue. */
+  /** Throws EncoderBusyError if the job does not fit in the queue. An empty queue takes a job of any size. */
   #checkRoom(key: string, size: number): void {
     const waiting = this.#jobs.values().reduce((sum, job) => sum + job.size, 0);
     const own = this.#jobs.values().reduce((sum, job) => sum + (job.key === key ? job.size : 0), 0);

@@ -3,7 +3,7 @@
 
 const LONG = 2 ** 16;
 
-/** Replaces each long string by its index in `long` (where it is appended), as a bigint: JSON has none. */
+/** Moves each long string to `long`; its index there replaces it, as a bigint: JSON has no other bigints. */
 export function takeOut(value: unknown, long: string[]): unknown {
   return mapped(value, (item) => {
     if (typeof item !== "string" || item.length < LONG) return item;

@@ -1,6 +1,6 @@
 // Finds the prefixes ("heads") of a rendered chat that other chats may share: up to the first user message (system
 // prompt and tools), and up to the last one. Only the template knows the text around a message, so the chat is
-// rendered again, ending in that message with other content: the heads are what both renderings have in common.
+// rendered again up to that message, with its content replaced: a head is the common prefix of both renderings.
 import { type ChatInput, type ChatMessage, TemplateError } from "./template.ts";
 
 const COMPARED_CHARS = 4096;

@@ -130,7 +130,7 @@ export class BudgetedInterpreter extends Interpreter {
     const args = (node.filter?.args ?? []).map(valueOf);
     for (const arg of args) this.#chargeWhole(arg);
     const made = own(operand, args);
-    // Without a result, the library evaluates the operands again, so they are forgotten here.
+    // Without a result, the library applies the filter and evaluates the operands again: their record is dropped.
     if (!made) this.#frame!.operands.length = 0;
     return made;
   }
@@ -242,7 +242,7 @@ export class BudgetedInterpreter extends Interpreter {
         if (child.node !== node.test) this.#chargeWhole(value);
         break;
       case "Set":
-        // The remaining case is the block of `{% set x %}...{% endset %}`.
+        // Charges the block of `{% set x %}...{% endset %}`: the child besides the value and the target's object.
         if (child.node !== node.value && child.node !== node.assignee?.object) {
           this.#chargeWhole(value);
         }
@@ -303,7 +303,7 @@ export class BudgetedInterpreter extends Interpreter {
       const factor = name.endsWith("sort") ? SORT_FACTOR : 1;
       this.#chargeWhole(operand, factor * (1 + chars), width);
     }
-    // Covers `indent`, the most expensive other filter: a text has at most as many lines as characters.
+    // Charges each filter like `indent`, the most expensive: it may add the width once per character of the text.
     this.spend(sizeOf(operand) * (1 + chars + width * CHARS_PER_STEP));
     this.spend(itemsIn(operand) * chars);
   }
@@ -322,7 +322,7 @@ export class BudgetedInterpreter extends Interpreter {
     const inside: unknown = value.value;
     if (inside instanceof Map) {
       for (const [key, item] of inside as Map<string, Value>) {
-        // A key may be a number in spite of its type (`keyOf`).
+        // The type says that keys are strings, but a key that `keyOf` made may be a number.
         this.spend((factor * String(key).length) / CHARS_PER_STEP);
         this.#chargeWhole(item, factor, perLevel, depth + 1);
       }

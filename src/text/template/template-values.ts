@@ -109,7 +109,7 @@ export function asNumber(value: Value): Value {
   return isNumber ? runtimeValue(value.value) : value;
 }
 
-/** Entries sorted by key if any key is a number. */
+/** Returns the entries sorted by key if any key is a number; otherwise undefined. */
 function sortedByKey(value: Value): Value | undefined {
   if (value.type !== "ObjectValue") return undefined;
   const entries = Array.from(value.value as Map<unknown, Value>);
@@ -129,7 +129,7 @@ function extreme(value: Value, sign: 1 | -1): Value | undefined {
 
 type Filter = (value: Value, args: readonly Value[]) => Value | undefined;
 
-/** Filters that the library lacks or has only for other values; undefined leaves the value to the library. */
+/** Filters that the library lacks or limits to other types; they return undefined to leave a value to the library. */
 export const ownFilters: ReadonlyMap<string, Filter> = new Map<string, Filter>([
   ["min", (value) => extreme(value, -1)],
   ["max", (value) => extreme(value, 1)],
@@ -214,7 +214,7 @@ export function attribute(
   return runtimeValue((...args: unknown[]) => method(String(object.value), args, spend));
 }
 
-/** Returns the nodes whose values are output: all statements directly in a block. */
+/** Returns the nodes whose values are written to the output: all statements that are direct children of a block. */
 export function writtenNodes(program: unknown): ReadonlySet<object> {
   const written = new Set<object>();
   const visit = (node: unknown): void => {

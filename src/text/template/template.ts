@@ -93,7 +93,7 @@ const MAX_SOURCE = 128 * 1024;
 const MAX_BLANKS = 512;
 const MAX_MESSAGE = 500;
 const BASE_STEPS = 500_000;
-/** Work budget per step of input size (`stepsOf`): real templates read a message at most a few dozen times. */
+/** Steps allowed per step of input size (`stepsOf`): real templates read a message at most a few dozen times. */
 const STEPS_PER_INPUT_STEP = 48;
 /** Mark for the end of the last message, made of noncharacters. A space is written after it, to detect trimming. */
 const CUT = "\uFDD0\uFDD3";
@@ -183,7 +183,7 @@ function run(
     return String(interpreter.run(template.program).value);
   } catch (error) {
     if (error instanceof TemplateError) throw error;
-    // A stack overflow is a RangeError.
+    // A stack overflow, which is a RangeError, counts as an exceeded limit.
     const fault = error instanceof BudgetExceeded || error instanceof RangeError;
     const text = `the chat template failed: ${messageOf(error)}`;
     throw new TemplateError(fault ? "limit" : "failed", text);

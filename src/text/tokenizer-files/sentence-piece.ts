@@ -45,7 +45,7 @@ const MODEL_KINDS = new Map([
   [2, "bpe"],
 ] as const);
 
-// A byte order mark is an ordinary piece.
+// `ignoreBOM` keeps a byte order mark in the text, because the mark is an ordinary piece.
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Builds the tokenizer of a tokenizer.model, given as `bytes`. `config` adds tokens. */
@@ -82,7 +82,7 @@ export function tokenizerFromSentencePiece(
     {
       vocab,
       model: modelOf(file, plain, symbols, vocab),
-      // BPE matches user-defined symbols before all else; the unigram model gives them a high score instead.
+      // Adds user-defined symbols for BPE only, which matches them first; the unigram model gives them a high score.
       added_tokens: [
         ...control,
         ...listed,
@@ -136,7 +136,7 @@ function modelOf(
   });
 }
 
-/** Returns the named tokens of the configuration, by default those of the file. */
+/** Returns the named tokens (BOS, EOS, ...) of the configuration; those that it lacks come from the model file. */
 function namedTokens(
   { pieces, named }: SentencePieceFile,
   config: TokenizerConfigJson,

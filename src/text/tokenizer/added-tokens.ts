@@ -23,7 +23,7 @@ const WORD = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]";
 const ENDS_IN_WORD = new RegExp(`${WORD}$`, "u");
 const STARTS_WITH_WORD = new RegExp(`^${WORD}`, "u");
 
-/** Builds the search for added tokens. `tokens`: each under the text to search for (raw or normalized content). */
+/** Builds the search for added tokens. `tokens` maps a token's searched text (raw or normalized) to the token. */
 export function addedTokens(tokens: ReadonlyMap<string, AddedTokenJson>): AddedTokens {
   const plain = [...tokens].filter(([, token]) => !isControlToken(token)).map(([text]) => text);
   const findAny = matcher([...tokens.keys()], "g");

@@ -1,10 +1,10 @@
 // Byte-pair encoding over token ids: merges the pair with the lowest rank first, the leftmost on a tie, until no pair
 // can be merged.
 //
-// A long piece is encoded in windows, with the same result. A token sequence is the encoding of its text if and only
-// if each two adjacent tokens are the encoding of theirs: the first merge across a boundary would also happen in the
-// two tokens alone, because until then nothing outside has changed them. So each window drops its last tokens, the
-// next window starts there, and only the two tokens at the seam have to be checked.
+// A long piece is encoded in windows, with the same result: a token sequence is the encoding of its text if and only
+// if every two adjacent tokens are the encoding of their joint text. (The first merge across a boundary would also
+// happen in the two tokens alone, because until then nothing outside has changed them.) So each window drops its last
+// tokens, the next window starts there, and only the two tokens at the seam have to be checked.
 import type { TokenIds } from "./token-ids.ts";
 import type { Spelling, TokenModel } from "./token-model.ts";
 
@@ -63,7 +63,7 @@ export function bpeModel(options: BpeOptions, windowSize = WINDOW): TokenModel {
   let previous = new Int32Array(64);
   const heap: number[] = [];
 
-  /** Appends a text's symbols; returns whether it ends in an unknown character. `afterUnk`: the text before did. */
+  /** Appends a text's symbols. Returns whether its last character is unknown; `afterUnk`: that of the text before. */
   function addSymbols(text: string, symbols: number[], afterUnk: boolean): boolean {
     let isUnk = afterUnk;
     for (let at = 0; at < text.length; ) {

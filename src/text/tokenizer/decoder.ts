@@ -69,7 +69,7 @@ export function tokenDecoder(
 }
 
 function addSteps(config: DecoderJson, plan: Plan): void {
-  // Steps after Fuse apply to the joined text. Stripping its start is the only one that works token by token.
+  // Steps after Fuse apply to the joined text. Only Strip (of its first characters) works token by token.
   if (plan.fused && config.type !== "Strip") throw unsupported("decoder after Fuse", config);
   switch (config.type) {
     case "Sequence":

@@ -38,7 +38,7 @@ export function preTokenizer(config: PreTokenizerJson | null | undefined): {
   const isByteLevel = steps.at(-1)?.type === "ByteLevel";
   const cuts = steps.map((step, i) => {
     const cut = preTokenizerStep(step);
-    // A final ByteLevel step is left to `spell`, which spells a piece only when it is encoded.
+    // A ByteLevel step spells the text here unless it is the last: `spell` does that later, only for encoded pieces.
     return step.type === "ByteLevel" && i < steps.length - 1 ? spelled(cut) : cut;
   });
   return { cut: sequence(cuts), spell: isByteLevel ? byteSpelling : (text) => text };

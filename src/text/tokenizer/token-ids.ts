@@ -1,6 +1,6 @@
 // Destination of token ids: an array for ordinary texts, or a buffer that grows in place for long ones.
 
-/** Setting a smaller `length` truncates. */
+/** A list of token ids. Setting a smaller `length` truncates it. */
 export interface TokenIds {
   push(id: number): unknown;
   at(index: number): number | undefined;
@@ -9,7 +9,7 @@ export interface TokenIds {
 
 const FIRST_CAPACITY = 2 ** 14;
 
-/** Takes 4 bytes per id; an array takes 8, and 16 while it grows. */
+/** A buffer of token ids, 4 bytes each. An array takes 8 bytes per id, and 16 while it grows. */
 export class TokenIdBuffer implements TokenIds {
   #buffer: ArrayBuffer;
   #ids: Uint32Array;

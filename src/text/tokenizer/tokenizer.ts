@@ -28,7 +28,7 @@ export interface EncodeOptions {
   addSpecialTokens?: boolean;
   /** Whether control tokens spelled out in the text are parsed. */
   controlTokens: ControlTokens;
-  /** Throws TooLongError as soon as the text is known to have more tokens. */
+  /** Maximum tokens; TooLongError is thrown as soon as the text is known to exceed it. */
   maxTokens?: number | undefined;
   /** Ascending character offsets; `encodeSteps` counts the tokens before each. */
   offsets?: readonly number[] | undefined;
@@ -54,9 +54,9 @@ export class TooLongError extends Error {
 export interface WorkSizes {
   /** Characters normalized at a time. */
   part?: number;
-  /** Characters of the longest piece encoded as a whole. */
+  /** Maximum characters of a piece that is encoded as a whole. */
   piece?: number;
-  /** Symbols of a longer piece merged at a time. */
+  /** Symbols merged at a time in a longer piece. */
   window?: number;
 }
 
@@ -142,7 +142,7 @@ export function buildTokenizer(
 
   const longest = texts.reduce((most, text) => Math.max(most, text?.length ?? 0), 1);
 
-  // Every piece that may be a token is encoded as a whole: only a piece longer than all tokens cannot be one.
+  // Maximum length of a piece encoded as a whole: at least the longest token's, because a piece may be a token.
   const wholePiece = Math.max(sizes.piece ?? WHOLE_PIECE, longest);
   const cache = new Map<string, readonly number[]>();
 
