@@ -59,7 +59,7 @@ const formats: readonly Row[] = [
   [deepseek, "<｜tool▁sep｜>", "```json"],
   [deepseekV31, "<｜tool▁sep｜>"],
   [lfm, "<|tool_call_start|>"],
-  // LFM's templates do not render calls, and only some have marks around the list of tools.
+  // Finds LFM's templates without marks around the list of tools: none of LFM's templates renders calls.
   [lfm, "List of tools: "],
   [pythonic, "[func_name1("],
   [llamaJson, "<|start_header_id|>", '"parameters": '],

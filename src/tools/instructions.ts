@@ -37,7 +37,7 @@ export function withWrittenCalls(messages: readonly Message[], format: ToolForma
   });
 }
 
-/** Replaces tool results by messages, one for all consecutive results. */
+/** Replaces each run of consecutive tool results by the messages that `results` makes from their texts. */
 function withResults(messages: readonly Message[], results: Instructions["results"]): Message[] {
   const all: Message[] = [];
   let texts: string[] = [];
@@ -102,7 +102,7 @@ ${JSON.stringify(tools)}`;
   ],
 };
 
-/** Instructions for Phi, whose template renders a field of the system message, and has a role for results. */
+/** Instructions for Phi. Its template renders tools from a system message's field, and has a role for results. */
 const phiInstructions: Instructions = {
   tools(messages, tools) {
     const { system, others } = splitSystem(messages);

@@ -79,7 +79,7 @@ function tagsOf(section: string, prefix: string): Tags {
 }
 
 type Dialect = Pick<ToolFormat, "markers"> & {
-  /** Returns the grammar of a value between two texts, including the text after the parameter's name. */
+  /** Returns the grammar of a value between `begin` and `end`, including the text after the parameter's name. */
   value(schema: Record<string, unknown>, begin: string, end: string): StructuralTagFormat;
   /** Returns the text after the name of a parameter with this value. */
   mark(given: unknown): string;

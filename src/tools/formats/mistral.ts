@@ -46,7 +46,7 @@ export const mistral: ToolFormat = {
     calls.map(({ name, arguments: given }) => `${OPEN}${name}${ARGUMENTS}${given}`).join(""),
 };
 
-/** Magistral and Ministral 3. */
+/** The format of Magistral and Ministral 3, which may think before they answer. */
 export const mistralThinking: ToolFormat = {
   ...mistral,
   name: "mistral-thinking",

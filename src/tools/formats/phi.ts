@@ -36,7 +36,7 @@ function* read(calls: CallDraft[], opener: string): Reading<void> {
   yield* jsonCalls(calls, opener === FUNCTOOLS ? "[" : yield* pastBlanks());
 }
 
-/** Reads a call after the first one without a list, because Phi sometimes omits the brackets. */
+/** Reads a further call that follows without brackets around the list, which Phi sometimes omits. */
 function* readNext(calls: CallDraft[]): Reading<void> {
   need(yield, ",");
   yield* jsonCall(calls, yield* pastBlanks());

@@ -125,7 +125,7 @@ export function bareValue(
   const choices = choicesOf(schema);
   if (!choices && (typesOf(schema)?.has("string") ?? true)) {
     const { pattern } = schema;
-    // A pattern with both anchors covers the whole text.
+    // Enforces a pattern only if it has both anchors: any other pattern may match a part of the text.
     const content: StructuralTagFormat =
       typeof pattern === "string" && /^\^.*\$$/s.test(pattern)
         ? { type: "regex", pattern }

@@ -21,7 +21,7 @@ export type BlockSyntax = {
   closers?: readonly string[];
   /** Reads a block after its opener, and adds the calls in it to `calls` as they appear. */
   read(calls: CallDraft[], opener: string, tools: readonly Tool[]): Reading<void>;
-  /** Reads a block without an opener at the start of the message. */
+  /** Reads a block that starts the message without an opener. */
   readFirst?(calls: CallDraft[]): Reading<void>;
   /** Reads another block directly after a call. */
   readNext?(calls: CallDraft[]): Reading<void>;
@@ -131,7 +131,7 @@ class BlockParser implements MessageParser {
 
   readonly #isTool = (call: CallDraft): call is Call => this.#names.has(call.name);
 
-  /** Ends an unfinished block; returns its calls if dropped or enforced. A kept block without returned calls is text. */
+  /** Abandons a block: adds its calls if it is dropped or enforced. A kept block that returned no call is text. */
   #giveUp(block: Block, isDropped: boolean): void {
     this.#block = undefined;
     if (isDropped || block.isEnforced) this.#addCalls(block);

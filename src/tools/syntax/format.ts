@@ -56,7 +56,7 @@ export type ThoughtMarks = {
   tokens: readonly string[];
 };
 
-/** Returns marks of which each is a single token. */
+/** Returns the marks of a thought whose opening and closing marks are single tokens. */
 export function thoughtMarks(open: string, close: string): ThoughtMarks {
   return { open, close, tokens: [open, close] };
 }
@@ -77,7 +77,7 @@ export type ToolFormat = {
   thought?: ThoughtMarks;
   /** Creates a parser for one message. By default no calls are enforced. */
   parser(tools: readonly Tool[], enforced?: Enforced): MessageParser;
-  /** Returns the grammar of an answer; undefined if plain text may begin like a call: calls are then not enforced. */
+  /** Returns the grammar of an answer. Undefined if plain text may begin like a call; no call is then enforced. */
   grammar(tools: readonly Tool[], options: GrammarOptions): StructuralTagFormat | undefined;
   /** Wraps the grammar of a text in the format's markup. */
   wrapText?(text: StructuralTagFormat): StructuralTagFormat;
