@@ -17,7 +17,7 @@ export function keep(name: string, value: string | undefined): boolean {
   }
 }
 
-/** Returns the stored names that start with `beginning`, without it. */
+/** Returns the rest of each stored name that starts with `beginning`. */
 export function keptNames(beginning: string): string[] {
   return Object.keys(localStorage)
     .filter((name) => name.startsWith(PREFIX + beginning))
