@@ -1,5 +1,5 @@
-// The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. A name stands for the pre-tokenizer of the original
-// tokenizer.json; the patterns come from those files.
+// The pre-tokenizers that GGUF's `tokenizer.ggml.pre` names. Each name stands for the pre-tokenizer of a model
+// family's original tokenizer.json, from which the patterns are copied.
 import {
   CJK_APART,
   CONTRACTION,

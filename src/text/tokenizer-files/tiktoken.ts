@@ -98,7 +98,7 @@ export function tokenizerFromTiktoken(
 }
 
 type RankedParts = {
-  /** Ids of the tokens. A token is its bytes in GPT-2's byte alphabet. */
+  /** Token ids by the token's bytes, which are spelled in GPT-2's byte alphabet. */
   ranks: ReadonlyMap<string, number>;
   pattern: string;
   added: readonly AddedTokenJson[];

@@ -1,5 +1,5 @@
-// Characters whose normal forms or combining classes are newer than Unicode 9, the version of Hugging Face tokenizers,
-// which leaves them unchanged. Ranges may include characters that no version of Unicode changes.
+// Characters whose normal forms or combining classes are newer than Unicode 9. Hugging Face tokenizers leave them
+// unchanged, because they use Unicode 9. Ranges may include characters that no version of Unicode changes.
 const ranges = `
   7FD 897-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1AEB 1DF6-1DFA 32FF A7F1-A7F4 A82C AB69 105C9-105E4
   10781-107BA 10D24-10D27 10D69-10D6D 10EAB-10EAC 10EFA-10EFF 10F46-10F85 11070 1133B 11382-113D0
