@@ -85,14 +85,14 @@ export type EngineHooks = {
   onStep?: (report: StepReport) => void;
   /** Called whenever a long task progresses, and with undefined at its end. */
   onActivity?: (activity: EngineActivity | undefined) => void;
-  /** The Worker has died; its requests have ended with this error. */
+  /** Called after the Worker has died and its requests have ended with this error. */
   onFailure?: (error: Error) => void;
 };
 
 export type SubmitOptions = {
   /** Maximum number of unread events; beyond it the request is aborted. */
   maxBacklog?: number | undefined;
-  /** Called with every event, even after the reader has left. */
+  /** Called with every event, even after the reader of the events has stopped reading. */
   onEvent?: (event: EngineEvent) => void;
 };
 
@@ -119,7 +119,7 @@ type Connection = {
   worker: Worker;
   mailbox: Mailbox;
   ready: Promise<void>;
-  /** Whether MLX is open. */
+  /** Whether the Worker has opened MLX. */
   started: boolean;
   ended: Promise<void>;
   /** Ends the connection, even if the Worker is still running. */
@@ -134,7 +134,7 @@ type Loaded = { path: string; options: EngineOptions; info: Promise<ModelInfo> }
 /** Maximum automatic restarts without a step in between; afterwards a Worker is started only on demand. */
 const MAX_RESTARTS = 3;
 
-/** How long a Worker may take to stop. It polls between steps, and between file reads of a load. */
+/** How long a Worker may take to stop; it notices the request only between steps or between file reads of a load. */
 const STOP_MS = 1000;
 
 export class EngineClient implements MatcherUser {
@@ -196,7 +196,7 @@ export class EngineClient implements MatcherUser {
     return this.#ask<ModelStats[]>((id) => ({ kind: "stats", id }));
   }
 
-  /** Sets whether step reports list the tokens of each row, by request ids that `nameOf` resolves. */
+  /** Sets whether step reports list each row's request id and number of tokens; `nameOf` resolves the id. */
   watch(isWatched: boolean): void {
     this.#isWatched = isWatched;
     if (this.#connection) this.#send({ kind: "watch", isWatched });
@@ -207,7 +207,7 @@ export class EngineClient implements MatcherUser {
     return this.#streams.get(id)?.name;
   }
 
-  /** Returns the block map of every model, with the cells of the named requests. */
+  /** Returns every model's map of KV blocks, and which of its cells the named requests use. */
   blocks(names: readonly string[]): Promise<BlockMap[]> {
     return this.#ask<BlockMap[]>((id) => ({ kind: "blocks", id, names }));
   }
@@ -241,7 +241,7 @@ export class EngineClient implements MatcherUser {
     if (!connection) return;
     connection.models.delete(model);
     await this.#ask((id) => ({ kind: "unload", id, model })).catch((error) => {
-      // If the Worker has died, the model is gone too.
+      // An error counts only while the Worker lives: if it has died, the model is unloaded anyway.
       if (this.#connection === connection) throw error;
     });
   }
@@ -455,7 +455,7 @@ export class EngineClient implements MatcherUser {
     return question;
   }
 
-  /** Ends all questions and streams with the error. */
+  /** Rejects all unanswered questions to the Worker, and ends all event streams, with the error. */
   #failAll(error: Error): void {
     for (const id of [...this.#questions.keys()]) this.#settle(id)?.reject(error);
     for (const id of [...this.#streams.keys()]) this.#endStream(id, error);

@@ -98,7 +98,7 @@ export type EngineOptions = {
   /** Whether prompts reuse the KV blocks of shared prefixes. */
   prefixCaching: boolean;
   dtype?: "float32" | "float16" | "bfloat16" | undefined;
-  /** CUDA: whether to keep a dequantized copy of the weights, for steps with many rows; by default if it is small. */
+  /** CUDA: whether to keep a dequantized copy of weights for steps with many rows. Default: if it fits easily. */
   keepUnpacked?: boolean | undefined;
   /** Whether to compile the kernels of all batch sizes during the load instead of at first use. */
   warmUp?: boolean | undefined;
@@ -128,9 +128,9 @@ export type ModelInfo = {
   kvBytes: number;
   /** How the model is divided, if it runs on ranks. */
   parallel?: Parallel | undefined;
-  /** Numbers of blocks per state in each pool, which `readGauges` reads from any thread. */
+  /** One array per pool: how many blocks are free, cached, held and shared. `readGauges` reads it from any thread. */
   gauges: readonly SharedArrayBuffer[];
-  /** If the model has recurrent layers: bytes of a slot, and gauges of all slots for `readGauges`. */
+  /** If the model has recurrent layers: bytes of one state slot, and how many slots are free, cached and held. */
   slots?: { bytes: number; gauges: SharedArrayBuffer } | undefined;
   /** Numbers of running and waiting answers, which `readLoad` reads from any thread. */
   load: SharedArrayBuffer;
@@ -144,7 +144,7 @@ export type ModelPlan = {
   weightBytes: number;
   /** The model's own maximum sequence length. */
   maxPositions: number;
-  /** Maximum sequence length that fits in memory; 0, like the numbers below, if the model does not fit. */
+  /** Maximum sequence length that fits in memory. If none does, this, the pools and the steps have size 0. */
   maxLength: number;
   /** KV bytes per token of each group of layers, and the group's sliding window, if any. */
   kv: readonly { bytesPerToken: number; window: number | undefined }[];
@@ -159,7 +159,7 @@ export type ModelPlan = {
   memoryLimitBytes: number;
   /** Wired memory, which is never swapped out, if the device wires any. */
   wiredBytes: number;
-  /** Why the model does not fit, with the numbers. */
+  /** Why the model does not fit, with the needed and the available memory. */
   refusal?: string | undefined;
 };
 
@@ -183,11 +183,11 @@ export type StepReport = {
   running: number;
   waiting: number;
   blocks: { total: number; free: number; cached: number; held: number; shared: number };
-  /** Sequences that resumed from a snapshot (hits), and that left cached blocks unused for lack of one (misses). */
+  /** `hits`: sequences that resumed from a snapshot; `misses`: those with cached blocks that no snapshot reaches. */
   snapshots: { hits: number; misses: number };
   /** Why the step failed. */
   error?: string | undefined;
-  /** Collectives between ranks since their start, if the model runs on ranks. */
+  /** If the model runs on ranks: totals of the first rank's collectives since it loaded the model. */
   traffic?: Traffic | undefined;
   /** With `debug`: the tokens of each row. */
   batch?: RowReport[] | undefined;
@@ -197,7 +197,7 @@ export type StepReport = {
   requests?: RequestReport[] | undefined;
 };
 
-/** Collectives of a rank: their number, bytes sent, and number and time of those that were measured. */
+/** A rank's collectives: their number and bytes sent; of the sample that was timed, the number and total time. */
 export type Traffic = { collectives: number; bytes: number; measured: number; measuredMs: number };
 
 export const noTraffic: Traffic = { collectives: 0, bytes: 0, measured: 0, measuredMs: 0 };
@@ -211,7 +211,7 @@ export type RowReport = Pick<RequestReport, "id" | "index" | "name"> & { tokens:
 
 export type RequestReport = {
   id: number;
-  /** Index of the answer among the request's. */
+  /** Index of the answer among the answers of its request. */
   index: number;
   name: string | undefined;
   state: "waiting" | "running";
@@ -294,7 +294,7 @@ export type WorkerSetup = { library: string; device: "cpu" | "gpu" | undefined; 
 export type WorkerData = {
   mailbox: Mailbox;
   setup: WorkerSetup;
-  /** Set if models run on ranks; `localSize` of them share this machine. */
+  /** Set if models run on ranks: `size` ranks in total, `localSize` of them on this machine. */
   ranks?: { mailbox: Mailbox; size: number; localSize: number; division: Division } | undefined;
 };
 
