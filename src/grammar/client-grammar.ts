@@ -60,7 +60,7 @@ function closed(alternative: Alternative): Alternative {
   return alternative.some((part) => /^\w/.test(part)) ? alternative : [...alternative, "end"];
 }
 
-/** Prints a rule. Alternatives that begin with a class move to helper rules, because others may begin like them. */
+/** Prints a rule. Alternatives that begin with a class move to helper rules: a class may overlap other beginnings. */
 function printRule(name: string, all: readonly Alternative[], follow?: string): string {
   const groups = Map.groupBy(all, ([first]) => (first?.startsWith("[") ? first : ""));
   if (groups.size === 1) return alternativesRule(name, all, follow);

@@ -25,7 +25,7 @@ export class FollowedAnswers {
     else await this.#accept(order);
   }
 
-  /** Closes the answer's matcher. A matcher that is still being opened is freed as soon as it is open. */
+  /** Closes the matchers of all answers. A matcher that is still being opened is freed as soon as it is open. */
   close(): void {
     this.#isClosed = true;
     for (const id of this.#following.keys()) this.#end(id);

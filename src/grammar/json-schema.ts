@@ -26,7 +26,7 @@ export type SchemaGrammar = {
   grammar: string;
   /** First keyword that the grammar does not enforce. Keywords after it are still enforced where possible. */
   fault: SchemaFault | undefined;
-  /** Cost in units of an expensive rule, which takes 10 to 30 ms to compile for a vocabulary of 49,000 tokens. */
+  /** Estimated compile cost; 1 is a costly rule: 10 to 30 ms of compiling for a vocabulary of 49,000 tokens. */
   cost: number;
 };
 
@@ -49,7 +49,7 @@ export function schemaFault(schema: unknown): SchemaFault | undefined {
 
 const MAX_DEPTH = 64;
 const MAX_NODES = 10_000;
-/** Maximum cost of all rules; a rule's cost is the fraction of the vocabulary whose tokens may begin in it. */
+/** Maximum total cost of the rules. A rule costs the fraction of the vocabulary's tokens that can start at it. */
 const MAX_COST = 64;
 
 /** Throws unless recursion over the schema cannot overflow the stack, and every number can be written as JSON. */
@@ -67,7 +67,7 @@ function checkSize(schema: unknown): void {
   }
 }
 
-/** Writes the rules of schemas; each type has a file of its own. */
+/** Writes the grammar rules of a schema; the rules of each JSON type are in a file of their own. */
 class SchemaWriter {
   readonly #schema: unknown;
   readonly #book: RuleBook;

@@ -47,7 +47,7 @@ for (;;) {
   const order = orders.shift();
   const question = order ? undefined : asked.shift();
   if (order) {
-    // Kept, because another engine may connect meanwhile: its answers have the same ids as those of this engine.
+    // Keeps this engine's answers: another engine, whose answers have the same ids, may connect during the load.
     const own = answers;
     if (order.kind === "open") await load(order.grammar.vocabulary);
     await work(() => own.follow(order));
@@ -99,7 +99,7 @@ async function prepare({ id, grammar }: Question & { kind: "prepare" }): Promise
     const isBroken = message === undefined;
     reply({ kind: "failed", id, message: message ?? "it cannot be compiled", isBroken });
   }
-  // Lets messages of the engine arrive.
+  // Yields to the event loop, so that messages of the engine arrive.
   await new Promise(setImmediate);
 }
 

@@ -40,10 +40,10 @@ export class TrialQueue {
   readonly #running = new Map<Trial, string>();
   readonly #idle: TrialThread[];
   readonly #most: number;
-  /** Keys in order of the start of their last trial, the oldest first. */
+  /** API keys by the start of their last trial, the oldest first. */
   readonly #turns = new Set<string>();
 
-  /** `most`: maximum queued and running grammars per key. */
+  /** `most`: maximum queued and running grammars per API key. */
   constructor(threads: readonly TrialThread[], most: number) {
     this.#idle = [...threads];
     this.#most = most;

@@ -16,7 +16,7 @@ export function alternativesRule(name: string, all: readonly Alternative[], foll
       const [first] = group;
       if (part === undefined || group.length === 1) return joinLiterals(first!.slice(from));
       const end = sharedEnd(group, from);
-      // The rest of the group gets its own rule: nested groups would soon exceed xgrammar's depth limit.
+      // The parts after the shared prefix get their own rule: nesting them here would exceed xgrammar's depth limit.
       const next = `${name}_${count++}`;
       pending.push({ own: next, some: group, from: end });
       return joinLiterals([...first!.slice(from, end), next]);

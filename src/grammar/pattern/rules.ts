@@ -72,7 +72,7 @@ export function intersect(a: readonly Range[], b: readonly Range[]): Range[] {
   );
 }
 
-/** Returns the ranges of all other code points. */
+/** Returns the ranges of all code points outside the given ranges. */
 export function complement(ranges: readonly Range[]): Range[] {
   const result: Range[] = [];
   let next = 0;
@@ -84,7 +84,7 @@ export function complement(ranges: readonly Range[]): Range[] {
   return result;
 }
 
-/** Splits a range of code points beyond ASCII into sequences of byte ranges, whose bytes vary independently. */
+/** Returns the UTF-8 encodings of code points beyond ASCII: sequences of byte ranges, all combinations included. */
 export function utf8(from: number, to: number): Range[][] {
   for (const last of [0x7ff, 0xffff]) {
     if (from <= last && to > last) return [...utf8(from, last), ...utf8(last + 1, to)];

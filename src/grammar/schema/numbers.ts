@@ -112,7 +112,7 @@ function digits(
   });
 }
 
-/** Returns value * 10^power, rounded down, and whether that is exact. The value counts as its shortest decimal. */
+/** Returns value * 10^power, rounded down, and whether that is exact. The value is read as its shortest decimal. */
 function scaled(value: number, power: number): { floor: bigint; isExact: boolean } {
   const [mantissa, exponent] = value.toExponential().split("e") as [string, string];
   const [whole, fraction = ""] = mantissa.split(".") as [string, string?];

@@ -20,7 +20,7 @@ const MAX_REFERENCES = 64;
 const MAX_COUNT = 1_000_000;
 const MAX_LEAST = 1000;
 
-/** Pairs of keywords: the first applies to the members that the second, in the same schema, does not name. */
+/** Pairs of keywords in one schema: the first applies only to properties or items that the second does not name. */
 const scopes = [
   ["additionalProperties", "properties"],
   ["patternProperties", "properties"],
@@ -32,7 +32,7 @@ export class SchemaReader {
   readonly #root: unknown;
   readonly #book: RuleBook;
   readonly #merged = new Map<string, Schema>();
-  /** Members of the objects that references pass through, cached because thousands of references may share a path. */
+  /** Members of the schema's objects along the paths of $refs, cached because thousands of $refs may share a path. */
   readonly #members = new Map<unknown, Map<string, unknown>>();
 
   constructor(root: unknown, book: RuleBook) {

@@ -66,7 +66,7 @@ export class StringRules {
     return this.#book.ruleOf([[QUOTE, this.#keyRestExcept(codes, 0)]]);
   }
 
-  /** Writes the rest of a key, in single characters (which compile fast) as long as it may still become a name. */
+  /** Writes the rest of a key: single characters, which compile fast, while it may still equal an excluded name. */
   #keyRestExcept(names: readonly (readonly number[])[], depth: number): Rule {
     return this.#book.rule(names, () => {
       const rest: Rule = this.#book.rule(
