@@ -1,5 +1,5 @@
-// Chooses the transport between ranks: MLX's ring over TCP, NCCL, or shared memory. Environment variables of a rank's
-// process configure it; MLX reads its own.
+// Chooses the transport between ranks (MLX's ring over TCP, NCCL, or shared memory) and makes the environment
+// variables that configure it in each rank's process.
 import { randomBytes } from "node:crypto";
 import { existsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -47,7 +47,7 @@ export function connectionVariables(
   };
 }
 
-/** Returns additional variables if all ranks are local: the path of a shared file, in memory if possible. */
+/** Returns the variable for ranks that are all local: the path of the file they share, in /dev/shm if it exists. */
 export function memoryVariables(): { MLX_SERVE_RANK_MEMORY: string } {
   const folder = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
   const name = `mlx-serve-ranks-${randomBytes(8).toString("hex")}`;

@@ -286,7 +286,7 @@ export class RankGroup {
     channel.sendJson({ kind: "challenge", nonce });
   }
 
-  /** Handles a rank's end, after a short wait for its exit code, which tells more than the connection. */
+  /** Handles a rank's end; first waits briefly for its exit code, which says more than its closed connection. */
   async #leave(member: Member, reason: string): Promise<void> {
     if (member.process) await Promise.race([member.process.exited, Bun.sleep(EXIT_MS)]);
     if (!this.#members.includes(member)) return;
@@ -380,7 +380,7 @@ export class RankGroup {
     for (const { channel } of members) channel?.close("the group has ended");
     for (const { process } of members) process?.kill("SIGKILL");
     await Promise.all(members.map(({ process }) => process?.exited));
-    // The ranks delete the shared file once all have connected to it; otherwise it is still there.
+    // Deletes the shared file if the ranks have not: they delete it once all have connected to it.
     if (this.#memory) rmSync(this.#memory, { force: true });
   }
 

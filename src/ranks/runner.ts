@@ -1,4 +1,4 @@
-// Chooses the runner of one rank's part of a model.
+// Chooses the runner, which computes the steps of one rank's part of a model.
 import type { Compute, HostTransfer, StepPolicy } from "../device/device.ts";
 import type { Group } from "../mlx/distributed.ts";
 import type { Model } from "../model/contract/model.ts";
@@ -7,7 +7,7 @@ import { StageRunner } from "../model/run/stage-runner.ts";
 import type { StateStore } from "../model/state/state-store.ts";
 import type { Parallel } from "../model/weights/stages.ts";
 
-/** Maximum steps in flight with tensor parallelism: one is queued before the last is read, so ranks never wait. */
+/** Maximum steps in flight with tensor parallelism: a second step is queued while one runs, so ranks never wait. */
 const STEPS = 2;
 
 /** Returns the runner of a rank. In a pipeline only the first rank handles tokens and samples. */

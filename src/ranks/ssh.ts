@@ -1,5 +1,5 @@
-// Starts a rank on another host over ssh. The rank reads its invitation from standard input, and ends when that
-// closes: when this process or the connection ends.
+// Starts a rank on another host over ssh. The rank reads its invitation from standard input. It ends when the input
+// closes, because this process or the connection has ended.
 import { z } from "zod";
 
 /** The input of `mlx-serve join --stdin`: one line of JSON. */

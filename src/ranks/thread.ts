@@ -88,7 +88,7 @@ function handle(message: ToRank): void {
   }
 }
 
-/** Runs `work`, and adds its traffic to the model's. */
+/** Runs `work`, and adds the number, bytes and times of its collectives to the model's totals. */
 function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   const before = { ...group.traffic };
   const made = work();
