@@ -171,7 +171,7 @@ export function readingOf({ promptLogprobs, pooling }: EngineRequest): PromptRea
   return pooling && { kind: "vector", pooling };
 }
 
-/** Returns a function that reads token counts (for penalties) and mask of the next sample; undefined if unneeded. */
+/** Returns a function that reads the next sample's token counts (for penalties) and mask; undefined without both. */
 function lookBackOf(
   sequence: Sequence,
   sampling: Sampling,

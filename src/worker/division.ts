@@ -38,7 +38,7 @@ export function divide(device: Device, path: string, kind: Kind, ranks: Ranks): 
   if (parallel !== "auto") return partsOf(parallel);
   if (division.layers) return partsOf("pipeline");
   const weightsOf = (parts?: Parts) => sketchParts(device, path, { ...kind, ...parts }).weightBytes;
-  /** Returns undefined if the layers cannot be divided; the load reports any other error. */
+  /** Returns undefined if the layers cannot be divided, or on another error, which the load will report. */
   const pipeline = () => {
     const parts = partsOf("pipeline");
     try {

@@ -21,7 +21,7 @@ export type Wanted = {
   /** Reads token counts and mask for a draw with penalties or a grammar; needs all previous tokens. */
   readonly lookBack?: ((deadlineMs: number) => Lookback) | undefined;
   readonly reading?: PromptReading | undefined;
-  /** Index of the sequence's sample in the last step that draws for the sequence. */
+  /** Index of the sequence's newest sample among the samples of its step. */
   sample?: number;
 };
 

@@ -104,7 +104,7 @@ export class MessageHandler implements Inbox {
     const { models } = this.#parts;
     const engine = models.get(model);
     const hasRequests = engine && engine.scheduler.running.length + engine.scheduler.waiting.length;
-    // Lands the steps in flight that aborted requests may still have.
+    // Finishes steps in flight: they may still contain requests that were aborted.
     while (engine && !hasRequests && !engine.scheduler.idle) stepAll([engine]);
     models.unload(model);
   }

@@ -82,7 +82,7 @@ export class ModelEngine {
       originalLength: parts.originalLength,
       maxWaiting: options.maxWaiting,
       maxWaitingTokens: options.maxWaitingTokens,
-      // 1% of the blocks, at most one per running sequence.
+      // Blocks to keep free for running sequences: 1% of all blocks, but at most one per running sequence.
       watermark: Math.min(Math.ceil(cache.fewestBlocks / 100), options.maxBatch),
       maxPreemptions: MAX_PREEMPTIONS,
     });

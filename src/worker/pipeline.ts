@@ -15,7 +15,7 @@ export type StepRunner = {
   readonly depth: number;
   /** Number of pipeline stages, if any. A step then cannot use tokens that another step in flight will draw. */
   readonly stages?: number | undefined;
-  /** Launches a step; `landOthers` is explained at `Runner.launch`. */
+  /** Launches a step. Calls `landOthers` to read earlier steps if they finish before the launch does. */
   launch(inputs: StepInputs, landOthers: () => void): Launched;
   /** Whether a step can be launched now. Default: always. */
   isReady?(): boolean;
@@ -138,7 +138,7 @@ export class Pipeline {
     }
   }
 
-  /** Samples a step. Waits for token masks hardly longer than the device computes, since all rows wait for them. */
+  /** Samples a step. Waits for token masks until the step's expected end, and at least MASK_GRACE_MS. */
   #draw(step: InFlight): void {
     const { answers, nowMs } = this.#parts;
     const { launchedMs, prepared, launched, isDrawn } = step;

@@ -42,7 +42,7 @@ export type MemoryPlan = {
 /** Minimum KV pool size, if memory allows. */
 const LEAST_KV_BYTES = 2 ** 28;
 
-/** The default token budget is halved while a step takes more than this fraction of the memory beside the weights. */
+/** The default token budget is halved while a step takes more than this fraction of the memory left by weights. */
 const STEP_SHARE = 1 / 4;
 
 /** Minimum fraction of a step's memory that halving must save: KV gathered for a long context does not shrink. */
@@ -51,7 +51,7 @@ const WORTH_SAVING = 1 / 5;
 /** Minimum token budget that halving may reach. */
 const LEAST_STEP_TOKENS = 2 * BLOCK_TOKENS;
 
-/** Bytes of other models' memory below which errors do not mention it. */
+/** Errors mention the memory of other models only if it exceeds this number of bytes. */
 const MENTIONED_BYTES = 2 ** 24;
 
 export class NoMemoryError extends Error {
@@ -139,7 +139,7 @@ export function limitsOf(
   };
 }
 
-/** Returns the requested token budget, or the default, halved while that leaves notably more to the KV pool. */
+/** Returns the requested token budget. If none is: the default, halved while that notably enlarges the KV pool. */
 function chooseStep(
   { tokenBudget }: Machine,
   { stepBytes }: ModelNeeds,

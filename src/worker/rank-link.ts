@@ -116,7 +116,7 @@ class RankRunner implements StepRunner {
   readonly #fingerprint: string;
   readonly #close: () => void;
   readonly #stepLimitMs: number;
-  /** Number of the group told to load the model, its ranks with the right files, and the memory each rank holds. */
+  /** `#asked`: number of the group told to load; `#checked`: ranks with the right files; `#held`: memory per rank. */
   #asked: number | undefined;
   readonly #checked = new Set<number>();
   readonly #held = new Map<number, { weightBytes: number; kvBytes: number }>();
@@ -161,7 +161,7 @@ class RankRunner implements StepRunner {
     };
   }
 
-  /** Whether a step can be launched. Tells a newly formed group to load the model, which must complete first. */
+  /** Whether a step can be launched. Makes a new group load the model first; until that is done, returns false. */
   isReady(): boolean {
     this.#link.poll(0);
     const { formation, size } = this.#link;
