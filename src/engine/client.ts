@@ -145,11 +145,11 @@ export class EngineClient implements MatcherUser {
   readonly #streams = new Map<number, Answering>();
   #connection: Connection | undefined;
   #matcherSource: MatcherSource | undefined;
-  /** Workers that have died since the last step. */
+  /** Number of Workers that have died since the last step. */
   #deaths = 0;
   #isWatched = false;
   #stopped = false;
-  /** Promise that `refuseLoads` rejects, so that every running and later load rejects. */
+  /** `refuseLoads` rejects this promise, which makes every running and later load reject. */
   readonly #loadsRefused = Promise.withResolvers<never>();
   #nextId = 1;
   #activity: EngineActivity | undefined;

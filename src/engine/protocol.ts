@@ -281,7 +281,7 @@ export type FromWorker =
   | { kind: "refused"; id: number; reason: Refusal }
   | { kind: "step"; events: SentEvents; report?: StepReport };
 
-/** How models are divided among ranks. "auto" depends on the model and on where the ranks are. */
+/** How models are divided among ranks. "auto" chooses by the model, and by whether the ranks share a machine. */
 export type Division = {
   parallel: Parallel | "auto";
   /** The layers of each rank, if configured. */
