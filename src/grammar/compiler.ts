@@ -71,7 +71,7 @@ export class Compiler {
       if (this.#bytes <= this.#maxBytes || this.#kept.size === 1) return;
       this.#kept.delete(key);
       this.#bytes -= bytes;
-      // Open matchers share the native grammar, which is freed with its last matcher.
+      // Open matchers keep the native grammar alive: it is freed with the last of them.
       compiled.dispose();
     }
   }

@@ -119,7 +119,7 @@ export class TrialQueue {
       .at(0);
   }
 
-  /** Aborts compiles without clients if they block others; otherwise they go on, to keep the vocabulary loaded. */
+  /** Aborts compiles that no client waits for if they block others; the rest go on and keep the vocabulary loaded. */
   #endAbandoned(): void {
     const waiting = this.#waiting.values().flatMap(({ clients }) => clients);
     const keys = new Set(waiting.map(({ key }) => key));
@@ -144,7 +144,7 @@ export class TrialQueue {
     this.#running.delete(trial);
     this.#idle.unshift(thread);
     this.#startNext();
-    // A failed thread may have been terminated, so other idle threads, with a loaded vocabulary, go first.
+    // Puts a failed thread last: it may have been terminated, and other idle threads have a loaded vocabulary.
     if (hasFailed && this.#idle[0] === thread) this.#idle.push(this.#idle.shift()!);
   }
 }

@@ -21,7 +21,7 @@ export function arrayChoices(
     return i === 0 ? [rule] : ['", "', rule];
   });
   const count = prefix.length;
-  // Items beyond a tuple (prefixItems) are forbidden if no keyword mentions them, unless minItems requires them.
+  // Default schema of the items after prefixItems: false (no items) if prefixItems is set and satisfies minItems.
   const unsaid = count === 0 || min > count;
   const rest = isTuple ? true : (schema.items ?? schema.unevaluatedItems ?? unsaid);
   const item = value(rest, `${at}/items`);

@@ -27,8 +27,8 @@ export function objectChoices(parts: SchemaParts, schema: Schema, at: string): P
   const other: Part[] = [key, '": "', value(others, `${at}/additionalProperties`)];
   const more = book.ruleOf([['", "', ...other]]);
 
-  // Built from the last property to the first. `after`: the rest of an object that has a member already; `first`: the
-  // rest of one without members.
+  // Builds the object's rule from the last property to the first. `after`: the rest of an object that has a member
+  // already; `first`: the rest of an object without members.
   let after: Part[] = [book.upTo(more, room), '"}"'];
   const alone: Part[][] = min === 0 ? [['"}"']] : [];
   if (room > 0) alone.push([...other, book.upTo(more, room - 1), '"}"']);
