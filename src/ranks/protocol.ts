@@ -21,7 +21,7 @@ export type RankLoad = {
 };
 
 export type ToRank =
-  /** Compares the rank's model files with the server's: all ranks must confirm before any loads. */
+  /** Compares the rank's model files with the server's: all ranks must confirm a match before any rank loads. */
   | { kind: "check"; model: string; path: string; fingerprint: string }
   | ({ kind: "load" } & RankLoad)
   | { kind: "unload"; model: string }
@@ -46,7 +46,7 @@ export type ToRankUser =
   | { kind: "lost"; reason: string }
   | { kind: "message"; rank: number; bytes: Uint8Array };
 
-/** Messages from the engine Worker to the server's main thread; `message` goes on to all ranks. */
+/** Messages from the engine Worker to the server's main thread, which forwards each `message` to all ranks. */
 export type FromRankUser =
   | { kind: "message"; bytes: Uint8Array }
   | { kind: "giveUp"; reason: string }
