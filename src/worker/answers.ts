@@ -18,7 +18,7 @@ export type Answer = Wanted & {
   readonly matcher: Matcher | undefined;
   /** Time at which the answer's first step was launched. */
   startMs?: number;
-  /** Whether the token mask was late: the answer is stalled until the step without the mask has landed. */
+  /** Whether a step was drawn before the answer's token mask arrived; the answer is stalled until that step lands. */
   missedMask?: boolean;
   readonly scores: Score[];
   sum?: Float32Array;
@@ -79,7 +79,7 @@ export class Answers {
     });
   }
 
-  /** Tests whether a sequence or one of its forks waits for a token mask; undefined if no answer has a grammar. */
+  /** Predicate: whether a sequence or a fork of it waits for a token mask. Undefined if no answer has a grammar. */
   get isStalled(): ((sequence: Sequence) => boolean) | undefined {
     if (this.#constrained === 0) return undefined;
     return (sequence) =>

@@ -181,7 +181,7 @@ export class Models {
     return { runner, ...runner.held, free: () => runner.free() };
   }
 
-  /** Sets MLX's limits to the plans of all loaded models and of the one being loaded. */
+  /** Sets MLX's memory limits from the plans of all loaded models and of the model being loaded, if any. */
   #limit(loading?: MemoryPlan): void {
     const device = this.#device!;
     const plans = [
@@ -215,7 +215,7 @@ export class Models {
 
   free(): void {
     const entries = [...this.#entries.values()];
-    // Cleared first: each `free` sets MLX's limits anew, and they must no longer count these models.
+    // Cleared before the models are freed: each `free` recomputes MLX's limits, which must not count these models.
     this.#entries.clear();
     for (const { free } of entries) free();
     this.#device?.free();
@@ -237,7 +237,7 @@ function lookbackOf({
   return (6 * dims * dims * (kvs.length + latents.length + slots.length)) / widths;
 }
 
-/** Returns why the maximum length is below the model's own; undefined if it is not. */
+/** Returns what limits sequences to less than the model's own maximum length; undefined if nothing does. */
 function limitOf(
   maxLength: number,
   ownLength: number,

@@ -84,10 +84,10 @@ export class Pipeline {
   step(): boolean {
     const { runner, scheduler, answers, onLanded } = this.#parts;
     while (this.#inFlight.length < runner.depth && (runner.isReady?.() ?? true)) {
-      // All steps before the oldest have been read, so the oldest can be drawn now: the next step may take its
-      // tokens.
+      // Draws the oldest step, because the next step may take its tokens. This is possible, because all steps before
+      // the oldest have been read.
       if (this.#inFlight[0] && !runner.stages) this.#draw(this.#inFlight[0]);
-      // A step that failed to launch or draw has no tokens for the next one.
+      // Launches nothing after a step that failed to launch or draw: it has no tokens for the next step.
       if (this.#inFlight.some(({ error }) => error !== undefined)) break;
       const batch = scheduler.next(answers.isStalled);
       if (!batch) break;

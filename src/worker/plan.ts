@@ -63,7 +63,7 @@ export function needsOf(
     ? largestStage(device, path, kind, sketched, stages)
     : whole;
   const { shape } = sketched;
-  // On a device that records steps, all recorded ones share one buffer; a step that is not recorded needs a second.
+  // A device that records steps has two buffers: one for all recorded steps, one for steps that are not recorded.
   const held = device.paddedTokens ? 2 : 1;
   const stepBytes: typeof sketched.stepBytes = (...step) => held * sketched.stepBytes(...step);
   const needs = { weightBytes, costs, maxPositions: shape.maxPositions, stepBytes };

@@ -45,7 +45,7 @@ const LEAST_KV_BYTES = 2 ** 28;
 /** The default token budget is halved while a step takes more than this fraction of the memory left by weights. */
 const STEP_SHARE = 1 / 4;
 
-/** Minimum fraction of a step's memory that halving must save: KV gathered for a long context does not shrink. */
+/** Halving stops if it saves less than this fraction of a step's memory: KV gathered for a long context stays. */
 const WORTH_SAVING = 1 / 5;
 
 /** Minimum token budget that halving may reach. */

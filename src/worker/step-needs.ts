@@ -93,7 +93,7 @@ function layoutOf(states: LoadedModel["states"]) {
   };
 }
 
-/** Returns the interpolation weight of `value` between `first` and `last`; above 1 past `last`. */
+/** Returns the position of `value` between `first` (0) and `last` (1); above 1 if it exceeds `last`. */
 function share(value: number, [first, last]: number[]): number {
   return first === last ? 1 : Math.max(0, (value - first!) / (last! - first!));
 }
