@@ -95,7 +95,8 @@ export class BatchDatabase {
        ORDER BY number ${order} LIMIT ?`,
       ...values,
       after ?? null,
-      // Whether rows pass if no row has the id `after`: yes (1) if `after` is absent, no (0) if it is unknown.
+      // Result if the cursor `after` matches no row: without a cursor all rows pass (1), with an unknown id none do
+      // (0).
       after === undefined ? 1 : 0,
       limit + 1,
     );

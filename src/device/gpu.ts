@@ -59,8 +59,8 @@ export function mlxCompute({ stage } = hostValues) {
     },
     after: (integers, before) => {
       const first = slice(flatten(before), 0, 0, 1);
-      // Adds 0 in a launch that waits for `before`: no number, not even NaN, is less than -infinity. MLX's `depends`
-      // would add no launch and therefore not order anything.
+      // Adds 0, so that the launch depends on `before`: no number, not even NaN, is below -infinity. MLX's `depends`
+      // adds no launch, and so orders none.
       return add(integers, astype(less(first, -Infinity), integers.dtype));
     },
     free: () => gates.free(),

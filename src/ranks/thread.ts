@@ -97,7 +97,10 @@ function counted<T>({ group, traffic: own }: Loaded, work: () => T): T {
   return made;
 }
 
-/** Returns the group for this division. All ranks connect a new group while they handle the same message. */
+/**
+ * Returns the communication group for this kind of parallelism, connected at first use. Connecting takes all ranks:
+ * all do it while they handle the same message.
+ */
 function groupFor(parallel: Parallel): MlxGroup {
   const kind = connectionsOf({ backend, parallel, areLocal: areLocal() });
   return groups.getOrInsertComputed(kind, () => new MlxGroup(kind, backend));

@@ -325,7 +325,10 @@ struct TiledProduct {
     store(own_scales, (Floats)top / MOST_INTEGER);
   }
 
-  /** Returns the buffer for a step's digits. If x is a single block they are used once, and two buffers alternate. */
+  /**
+   * Returns the buffer for a step's weight digits. Several blocks of x reuse the digits of every step; for one block,
+   * two buffers alternate.
+   */
   INLINE Digits& digits(int step) {
     return weights[p.rows > TILE ? step : step % 2];
   }

@@ -23,7 +23,8 @@ constexpr int MOST_ROWS = 6;
 
 /** Rounds x to integers whose bytes are the three signed digits. */
 static INLINE __m512i integers_of(Floats x) {
-  // Adding and flipping 0x808080 carries from negative lower digits into the higher ones.
+  // Converts to signed base-256 digits: adding 0x808080 carries where a lower digit is 128 or more; the XOR removes
+  // the offset of 128 again.
   const __m512i middle = _mm512_set1_epi32(0x808080);
   return _mm512_xor_si512(_mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), middle), middle);
 }

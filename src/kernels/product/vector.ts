@@ -83,8 +83,9 @@ function reading(
 const STREAM_WARPS = 16;
 const STREAM_PARTS = 4;
 /**
- * Minimum and maximum shared memory of a streaming CTA. The minimum exceeds half of an SM's, so that each CTA has an
- * SM of its own, and 132 KiB, so that the SM's carve-out is 164 KiB, which leaves room for the next launch.
+ * Minimum and maximum shared memory of a streaming CTA. The minimum exceeds half of an SM's shared memory, so that
+ * each CTA has an SM of its own. It also exceeds 132 KiB, so that the carve-out is 164 KiB and leaves room for a CTA
+ * of the next launch.
  */
 const LEAST_STREAM_BYTES = 136 * 1024;
 const MOST_STREAM_BYTES = 192 * 1024;

@@ -36,7 +36,8 @@ const text = family({
       attention: { chunked: true },
       rope: (whole, _, layer) => (rotates(layer) ? whole() : undefined),
       rotatesNeighbours: true,
-      // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
+      // The model applies head norms after RoPE. Here they come first, with the same result: rotation keeps a
+      // vector's length.
       headNorms: config.use_qk_norm ? "plain" : undefined,
       parts: (_, __, { rope }) => (rope ? {} : { qNorm: undefined, kNorm: undefined }),
       around: (attend, { sizes, layer }) =>

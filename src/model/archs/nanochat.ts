@@ -17,7 +17,8 @@ export const nanochat = family({
     const norm = plainNorm(weights, config.hidden_size, config.rms_norm_eps);
     return {
       makeNorm: () => norm,
-      // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
+      // The model applies head norms after RoPE. Here they come first, with the same result: rotation keeps a
+      // vector's length.
       headNorms: "plain",
       rope: (whole) => backwards(weights, whole()),
       activation: squaredRelu,

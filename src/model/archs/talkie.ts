@@ -46,7 +46,8 @@ export const talkie = family({
         const stored = weights.part(`${name}.head_gain.head_g`, headFeatures(sizes, 1));
         const headGain = weights.arrays.computed(() => reshape(stored, [sizes.heads, 1]));
         const headNorm = plainNorm(weights, sizes.headDim, eps);
-        // Applies head norms before RoPE, the model after it: rotation keeps lengths, so the results agree.
+        // The model applies head norms after RoPE. Here they come first, with the same result: rotation keeps a
+        // vector's length.
         const change = ({ q, k }: { q: MlxArray; k: MlxArray }) => {
           return { q: multiply(headNorm(q), headGain), k: headNorm(k) };
         };

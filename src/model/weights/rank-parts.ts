@@ -155,7 +155,10 @@ export class RankParts {
     };
   }
 
-  /** Returns the columns that take these inputs. Also cuts the matrix's input order, if any, to these inputs. */
+  /**
+   * Returns the stored columns that multiply a slice of the input features. If the file reorders columns, the
+   * recorded order is cut to the slice too.
+   */
   #columns(name: string, inputs: Slice): { runs: readonly RowRun[]; of: number } {
     const { first, count, of } = inputs;
     const order = this.#matrices.inputOrder(name);

@@ -11,7 +11,7 @@ export type SentencePieceNormalizerOptions = {
   prefix: "none" | "first" | "each";
   /** Whether to trim spaces at both ends and collapse runs of spaces. */
   removeExtraSpaces: boolean;
-  /** Pieces exempt from replacement. */
+  /** User-defined symbols, which normalization leaves unchanged. */
   symbols?: readonly string[];
 };
 

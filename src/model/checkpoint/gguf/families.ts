@@ -6,7 +6,9 @@ import type { GgufFamily } from "./family.ts";
 import { layeredFamilies } from "./layered.ts";
 import { recurrentFamilies } from "./recurrent.ts";
 
-/** Names of norms after attention or MLP in files that call them only "post". */
+/**
+ * GGUF's names of norms that follow attention or MLP -> Hugging Face's, for families whose files name them "post".
+ */
 const behind = {
   post_attention_norm: "post_attention_layernorm",
   post_ffw_norm: "post_feedforward_layernorm",

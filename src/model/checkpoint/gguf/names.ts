@@ -159,7 +159,10 @@ function tiledRows(
   return (row) => (row < before ? row : before + order(row - before));
 }
 
-/** Returns a function that maps a column of the file to its input; undefined if no columns are reordered. */
+/**
+ * Returns a function from a column of the file to the input feature that it multiplies; undefined if columns are in
+ * order.
+ */
 export function inputOrder(name: string, config: GgufConfig): Order | undefined {
   if (!tiled.includes(config.model_type) || !/\.ssm_out\.weight$/.test(name)) return undefined;
   return groupedHeads(config, Number(config.linear_value_head_dim));
