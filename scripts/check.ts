@@ -23,7 +23,7 @@ const checks = await Promise.all([
   // Browser code has other globals.
   passes(bin("tsc"), "-p", "src/console"),
 ]);
-// Two processes, each of which keeps its loaded modules from one test file to the next.
+// Runs two test processes. Each keeps its loaded modules from one test file to the next.
 const processes = ["--parallel=2", "--no-isolate"];
 const reporter = ["--reporter=junit", `--reporter-outfile=${junit}`];
 // Suffices on two busy cores, and still finds a hanging test.

@@ -29,9 +29,8 @@ export function slowest(report: string): { lines: string[]; unexplained: number 
     .map(({ name, file, seconds }) => ({ name: `${file}: ${name}`, seconds }));
   const isUnexplained = ({ name, seconds }: Timed) => seconds > MOST_SECONDS && !reasons[name];
   const line = ({ name, seconds }: Timed) => `${seconds.toFixed(1).padStart(7)} s  ${name}`;
-  const remarkOf = (each: Timed) => (isUnexplained(each) ? TOO_SLOW : reasons[each.name]);
   const withRemark = (each: Timed) => {
-    const remark = remarkOf(each);
+    const remark = isUnexplained(each) ? TOO_SLOW : reasons[each.name];
     return remark ? `${line(each)} (${remark})` : line(each);
   };
   return {

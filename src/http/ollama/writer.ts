@@ -1,4 +1,5 @@
-// Writes replies in Ollama's APIs: JSON lines, the last of which has the finish reason, counts and durations.
+// Writes replies in the format of Ollama's API: JSON lines. The last line has the finish reason, counts and
+// durations.
 import type { Context } from "hono";
 import type { OllamaCall, OllamaChatResponse } from "../../api/ollama/generate.ts";
 import type { Part } from "../../conversation/conversation.ts";

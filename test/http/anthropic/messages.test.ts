@@ -7,7 +7,7 @@ import { withDialect } from "../../support/dialect-model.ts";
 import { SECRET } from "../../support/fault-checks.ts";
 import { keyEntry } from "../../support/keys.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
-import { expectCuttable, readKilled } from "../../support/stream-reads.ts";
+import { leaveAtEachEvent, readKilled } from "../../support/stream-reads.ts";
 import { settled, useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
@@ -387,11 +387,13 @@ describe("a message", () => {
   });
 
   test("cut at every event leaves nothing", async () => {
-    await expectCuttable(server, path, { ...standard, max_tokens: 12, stream: true }, (text) => {
+    const asked = { ...standard, max_tokens: 12, stream: true };
+    const total = await leaveAtEachEvent(server, path, asked, (text) => {
       const events = eventsIn(text.slice(0, text.lastIndexOf("\n\n") + 2));
       expect(checkOrder(events)).not.toBe("failed");
       return events;
     });
+    expect(await stream(server, asked)).toHaveLength(total);
   });
 
   test("that the engine fails ends with an error event", async () => {

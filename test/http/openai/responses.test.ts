@@ -9,7 +9,7 @@ import { keyEntry } from "../../support/keys.ts";
 import { patchGrammar } from "../../support/patch-grammar.ts";
 import { checkOrder, eventsIn, responseOf, textOf } from "../../support/response-events.ts";
 import { startTestServer, type TestServer } from "../../support/server.ts";
-import { expectCuttable, readKilled } from "../../support/stream-reads.ts";
+import { leaveAtEachEvent, readKilled } from "../../support/stream-reads.ts";
 import { settled, useTestServer } from "../../support/use-server.ts";
 
 setDefaultTimeout(30_000);
@@ -445,16 +445,13 @@ describe("a response", () => {
   });
 
   test("cut at every event leaves nothing", async () => {
-    await expectCuttable(
-      server,
-      path,
-      { ...standard, max_output_tokens: 10, stream: true },
-      (text) => {
-        const events = eventsIn(text.slice(0, text.lastIndexOf("\n\n") + 2));
-        expect(checkOrder(events)).not.toBe("failed");
-        return events;
-      },
-    );
+    const asked = { ...standard, max_output_tokens: 10, stream: true };
+    const total = await leaveAtEachEvent(server, path, asked, (text) => {
+      const events = eventsIn(text.slice(0, text.lastIndexOf("\n\n") + 2));
+      expect(checkOrder(events)).not.toBe("failed");
+      return events;
+    });
+    expect(await stream(server, asked)).toHaveLength(total);
   });
 
   test("that the engine fails ends as failed", async () => {
